@@ -1,0 +1,351 @@
+"""Chunks → message, exactly as an AI SDK client shows it (`readUIMessageStream`, npm `ai` 7.0.173).
+
+The state is the list of parts and three maps: open text parts by id, open reasoning parts by id, partial
+tool inputs by call id (`draft.py` holds it). Here is what each chunk does to it: one short method a type.
+
+*Deltas only append.* Nearly every chunk is a delta of an open part, so `apply` first tries to find the
+open pieces and append to them, and does nothing else. Text is joined, and the partial JSON of a tool's
+input parsed, when somebody looks (`view`) or another chunk needs the part. Cost is linear in the text.
+
+Strict mode raises ChunkError at the first chunk that breaks a rule, and leaves the message as it was.
+Recovery mode skips or mends the chunk, says so through `report(code, detail)`, and goes on. Codes:
+`bad-chunk`, `unknown-chunk`, `mended-chunk`, `missing-start`, `orphan-chunk`, `orphan-output`,
+`metadata-replaced`, `replayed` (this one in both modes).
+
+*Replay filter.* With `frozen_parts=n` the first n parts were made by an earlier turn or attempt. What is
+settled there never changes: a chunk that would change it is dropped. `reset-step` does not reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from .chunks import Chunk, ChunkError, fields_of, is_end_marker, is_transient, mend, validate
+from .draft import Draft, Input, Open, merged, streamed_fields
+from .tool_parts import Part, is_dynamic, is_settled, is_tool, with_output, with_request, with_response
+from .values import mend_text
+
+Report = Callable[[str, str], None]
+
+
+class Accumulator(Draft):
+    """One assistant message as chunks arrive. Not thread-safe.
+
+    `message` seeds it (an assistant message; of another role only the id is taken) and is not changed.
+    `report` gets (code, detail) of what was skipped or mended. `orphan_output` gets a tool output for a
+    call that this message does not hold, for a caller that knows older messages: True says that it took
+    the output, False that it is an orphan (an error in strict mode, else a finding).
+    `frozen_parts` turns the replay filter on for the seed's first parts.
+    `at` is the index of the newest chunk applied, -1 before the first.
+    """
+
+    def __init__(
+        self,
+        message: Part | None = None,
+        *,
+        strict: bool = False,
+        report: Report | None = None,
+        orphan_output: Callable[[Chunk], bool] | None = None,
+        frozen_parts: int = 0,
+    ) -> None:
+        super().__init__(message or {}, frozen_parts)
+        self.at = -1
+        self.strict = strict
+        self._report = report
+        self._orphan_output = orphan_output
+        self._fast: dict[str, tuple[str, str, Mapping[str, list[str]]]] = {
+            "text-delta": ("id", "delta", self._texts),
+            "reasoning-delta": ("id", "delta", self._reasonings),
+            "tool-input-delta": ("toolCallId", "inputTextDelta", self._streaming),
+        }
+
+    # -- chunks ----------------------------------------------------------------------------------
+
+    def apply(self, chunk: Any) -> bool:
+        """Apply one chunk; False when it was dropped. Raises ChunkError in strict mode, else nothing."""
+        self.at += 1
+        try:
+            if len(chunk) == 3:
+                name, field, open_parts = self._fast[chunk["type"]]
+                piece = chunk[field]
+                if type(piece) is str:
+                    open_parts[chunk[name]].append(piece)
+                    return True
+        except (KeyError, TypeError):
+            pass  # no plain delta of an open part: the long way decides what it is
+        accepted = self._accept(chunk)
+        if accepted is None:
+            return False
+        return _HANDLERS.get(accepted["type"], Accumulator._data)(self, accepted)
+
+    def apply_start(self, chunk: Chunk, *, reset: bool) -> bool:
+        """A `start` chunk. With `reset`, as the client does it: another id begins an empty message.
+
+        Without, only its metadata counts, for a caller that decides about ids itself (`set_id`).
+        """
+        new = chunk.get("messageId")
+        if reset and isinstance(new, str):
+            if new != self.message_id:
+                self.frozen_parts = 0
+                self._begin({})
+            self.set_id(new)
+        return self._metadata(chunk)
+
+    def _accept(self, chunk: Any) -> Chunk | None:
+        """The chunk, checked (strict) or mended (recovery); None where it is skipped."""
+        if is_end_marker(chunk):
+            return None
+        if self.strict:
+            validate(chunk, self.at)
+            return chunk  # type: ignore[no-any-return]
+        kind = chunk.get("type") if isinstance(chunk, dict) else None
+        if not isinstance(kind, str):
+            self._say("bad-chunk", "no object with a type")
+            return None
+        if fields_of(kind) is None:
+            self._say("unknown-chunk", kind)
+            return None
+        mended, wrong = mend(chunk)
+        if wrong:
+            self._say("bad-chunk" if mended is None else "mended-chunk", f"{kind}: {wrong}")
+        return mended
+
+    def _say(self, code: str, detail: str) -> None:
+        if self._report is not None:
+            self._report(code, mend_text(detail))
+
+    def _orphan(self, chunk: Chunk, name: str, what: str) -> bool:
+        """A chunk whose beginning this message never saw."""
+        kind, ident = chunk["type"], chunk[name]
+        if self.strict:
+            raise ChunkError(
+                f"{kind} for {ident!r}, {what} unknown", rule=f"{kind}-without-{what}", at=self.at
+            )
+        self._say("orphan-output" if kind in _OUTPUTS else "orphan-chunk", f"{kind} {ident}")
+        return False
+
+    # -- text and reasoning ----------------------------------------------------------------------
+
+    def _block(self, kind: str) -> dict[str, Open]:
+        return self._texts if kind.startswith("text") else self._reasonings
+
+    def _start_block(self, chunk: Chunk) -> bool:
+        kind, ident = chunk["type"], chunk["id"]
+        part: Part = {"type": "text"} if kind.startswith("text") else {"type": "reasoning", "id": ident}
+        part.update(text="", state="streaming")
+        if "providerMetadata" in chunk:
+            part["providerMetadata"] = chunk["providerMetadata"]
+        blocks = self._block(kind)
+        if ident in blocks:
+            self._settle_text(blocks[ident])
+        blocks[ident] = Open(len(self._parts))
+        self._parts.append(part)
+        return True
+
+    def _delta(self, chunk: Chunk) -> bool:
+        kind, ident = chunk["type"], chunk["id"]
+        blocks = self._block(kind)
+        if ident not in blocks:
+            if self.strict:
+                return self._orphan(chunk, "id", "start")
+            self._say("missing-start", f"{kind} {ident}")
+            self._start_block({"type": kind, "id": ident})
+        block = blocks[ident]
+        block.append(chunk["delta"])
+        if "providerMetadata" in chunk:
+            self._patch(block.place, providerMetadata=chunk["providerMetadata"])
+        return True
+
+    def _end_block(self, chunk: Chunk) -> bool:
+        block = self._block(chunk["type"]).pop(chunk["id"], None)
+        if block is None:
+            return self._orphan(chunk, "id", "start")
+        self._settle_text(block)
+        changes = {key: chunk[key] for key in ("providerMetadata",) if key in chunk}
+        if "citations" in chunk and chunk["type"] == "text-end":
+            changes["citations"] = chunk["citations"]
+        self._patch(block.place, state="done", **changes)
+        return True
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    def _tool_start(self, chunk: Chunk) -> bool:
+        call, dynamic = chunk["toolCallId"], bool(chunk.get("dynamic"))
+        index = self._step_calls.get((call, dynamic))
+        if self._replays(index, chunk):
+            return False
+        self._detach(call)
+        encoding: Part = {"inputEncoding": chunk["inputEncoding"]} if "inputEncoding" in chunk else {}
+        index = self._move(index, chunk, chunk["toolName"], dynamic, "input-streaming", encoding)
+        stream = Input(index, "", chunk, chunk["toolName"], dynamic)
+        self._inputs[call] = self._streaming[call] = stream
+        return True
+
+    def _tool_delta(self, chunk: Chunk) -> bool:
+        """A delta that could not take the fast way: its part is in another step or state, or gone."""
+        call = chunk["toolCallId"]
+        stream = self._inputs.get(call)
+        found = self.find_call(call) if stream is None else self._step_calls.get((call, stream.dynamic))
+        if self._replays(found, chunk):
+            return False
+        if stream is None:
+            return self._orphan(chunk, "toolCallId", "start")
+        stream.append(chunk["inputTextDelta"])
+        extra = {"toolCallId": call, **stream.extra}
+        stream.place = self._move(
+            found, extra, stream.name, stream.dynamic, "input-streaming", streamed_fields(stream)
+        )
+        self._streaming[call] = stream
+        return True
+
+    def _tool_input(self, chunk: Chunk) -> bool:
+        call, failed = chunk["toolCallId"], chunk["type"] == "tool-input-error"
+        dynamic = bool(chunk.get("dynamic"))
+        index = self._step_calls.get((call, dynamic))
+        fields: Part = {"input": chunk["input"]}
+        if failed:  # an error keeps to the part that is there, whatever kind the chunk says
+            index = self.find_here(call)
+            dynamic = dynamic if index is None else is_dynamic(self._parts[index])
+            fields["errorText"] = chunk["errorText"]
+            chunk = {key: value for key, value in chunk.items() if key != "title"}
+        if self._replays(index, chunk):
+            return False
+        self._detach(call)
+        state = "output-error" if failed else "input-available"
+        self._move(index, chunk, chunk["toolName"], dynamic, state, fields)
+        return True
+
+    def _tool_output(self, chunk: Chunk) -> bool:
+        index = self.find_call(chunk["toolCallId"])
+        if index is not None:
+            return self._change(index, chunk, with_output)
+        if self._orphan_output is not None and self._orphan_output(chunk):
+            return False
+        return self._orphan(chunk, "toolCallId", "call")
+
+    def _tool_request(self, chunk: Chunk) -> bool:
+        index = self.find_call(chunk["toolCallId"])
+        if index is None:
+            return self._orphan(chunk, "toolCallId", "call")
+        return self._change(index, chunk, with_request)
+
+    def _tool_denied(self, chunk: Chunk) -> bool:
+        index = self.find_call(chunk["toolCallId"])
+        if index is None:
+            return self._orphan(chunk, "toolCallId", "call")
+        return self._change(index, chunk, lambda part, _: {**part, "state": "output-denied"})
+
+    def _tool_response(self, chunk: Chunk) -> bool:
+        wanted = chunk["approvalId"]
+        for index, part in enumerate(self._parts):
+            approval = part.get("approval") if is_tool(part) else None
+            if isinstance(approval, dict) and approval.get("id") == wanted:
+                return self._change(index, chunk, with_response)
+        return self._orphan(chunk, "approvalId", "request")
+
+    def _replays(self, index: int | None, chunk: Chunk) -> bool:
+        """Whether the chunk would change what an earlier turn or attempt settled."""
+        if index is None or index >= self.frozen_parts or not is_settled(self._parts[index]):
+            return False
+        self._say("replayed", f"{chunk['type']} {self._parts[index].get('toolCallId')}")
+        return True
+
+    def _change(self, index: int, chunk: Chunk, how: Callable[[Part, Chunk], Part]) -> bool:
+        if self._replays(index, chunk):
+            return False
+        self._detach(str(self._parts[index].get("toolCallId")))
+        self._parts[index] = how(self._unmarked(index), chunk)
+        return True
+
+    # -- steps, data, metadata and the rest ------------------------------------------------------
+
+    def _start(self, chunk: Chunk) -> bool:
+        return self.apply_start(chunk, reset=True)
+
+    def _start_step(self, _chunk: Chunk) -> bool:
+        for call in list(self._streaming):
+            self._detach(call)
+        self._parts.append({"type": "step-start"})
+        self._step = len(self._parts)
+        self._step_calls.clear()
+        return True
+
+    def _reset_step(self, _chunk: Chunk) -> bool:
+        self._settle_all()
+        self._forget()
+        del self._parts[max(self._step, self.frozen_parts) :]
+        self._index()
+        return True
+
+    def _nothing(self, _chunk: Chunk) -> bool:
+        return True
+
+    def _metadata(self, chunk: Chunk) -> bool:
+        new, old = chunk.get("messageMetadata"), self._head.get("metadata")
+        if new is None:
+            return True
+        if isinstance(old, dict) and isinstance(new, dict):
+            new = merged(old, new)
+        elif old is not None:
+            if self.strict:
+                raise ChunkError("metadata merges objects only", rule="metadata-not-object", at=self.at)
+            self._say("metadata-replaced", chunk["type"])
+        self._head["metadata"] = new
+        return True
+
+    def _data(self, chunk: Chunk) -> bool:
+        if is_transient(chunk):
+            return True
+        ident = chunk.get("id")
+        index = self._data_parts.get((chunk["type"], ident)) if ident is not None else None
+        if index is not None:
+            self._patch(index, data=chunk["data"])
+            return True
+        if ident is not None:
+            self._data_parts[chunk["type"], ident] = len(self._parts)
+        self._parts.append(dict(chunk))
+        return True
+
+    def _push(self, chunk: Chunk) -> bool:
+        self._parts.append({key: chunk[key] for key in _PUSHED[chunk["type"]] if key in chunk})
+        return True
+
+
+_OUTPUTS: Final = frozenset({"tool-output-available", "tool-output-error"})
+
+_PUSHED: Final = {
+    "file": ("type", "mediaType", "url", "providerMetadata"),
+    "reasoning-file": ("type", "mediaType", "url", "providerMetadata"),
+    "source-url": ("type", "sourceId", "url", "title", "providerMetadata"),
+    "source-document": ("type", "sourceId", "mediaType", "title", "filename", "providerMetadata"),
+    "custom": ("type", "kind", "providerMetadata"),
+    "steering-message": ("type", "id", "parts"),
+}
+
+_HANDLERS: Final[dict[str, Callable[[Accumulator, Chunk], bool]]] = {
+    "start": Accumulator._start,
+    "finish": Accumulator._metadata,
+    "message-metadata": Accumulator._metadata,
+    "start-step": Accumulator._start_step,
+    "finish-step": Accumulator._nothing,
+    "reset-step": Accumulator._reset_step,
+    "abort": Accumulator._nothing,
+    "error": Accumulator._nothing,
+    "text-start": Accumulator._start_block,
+    "text-delta": Accumulator._delta,
+    "text-end": Accumulator._end_block,
+    "reasoning-start": Accumulator._start_block,
+    "reasoning-delta": Accumulator._delta,
+    "reasoning-end": Accumulator._end_block,
+    "tool-input-start": Accumulator._tool_start,
+    "tool-input-delta": Accumulator._tool_delta,
+    "tool-input-available": Accumulator._tool_input,
+    "tool-input-error": Accumulator._tool_input,
+    "tool-approval-request": Accumulator._tool_request,
+    "tool-approval-response": Accumulator._tool_response,
+    "tool-output-available": Accumulator._tool_output,
+    "tool-output-error": Accumulator._tool_output,
+    "tool-output-denied": Accumulator._tool_denied,
+    **dict.fromkeys(_PUSHED, Accumulator._push),
+}
