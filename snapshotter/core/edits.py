@@ -1,0 +1,308 @@
+"""The reducer's second half: how inputs, history operations and compaction change the settled chain.
+
+Order inside a turn-start (each step sees what the one before left):
+
+1. tool answers move their calls forward;
+2. a regenerate removes its target and all after it;
+3. user messages are appended, edits replace their target and remove what followed it;
+4. with a user message or an edit, each call before it that still waits, or is granted and not run, is
+   closed: the person went on;
+5. the assistant message opens: a new one, or in `continue` the stored one, in its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streams.errors import Gap
+
+from .calls import Message, answer_call, calls_of, granted, locate, parts_of, settled, supersede, waits
+from .chain import free_id
+from .inputs import Input
+from .openturn import OpenTurn
+
+if TYPE_CHECKING:
+    from .fold import Fold, Record
+
+
+def named_inputs(fold: Fold, record: Record) -> list[Input]:
+    """The inputs that a record names, in the order of their ids. Raises Gap for one that was not read."""
+    found = []
+    for number in sorted({n for n in record.get("inputs") or () if isinstance(n, int)}):
+        entry = fold.inputs.get(number)
+        if entry is not None:
+            found.append(entry)
+        elif number > fold.inputs.last:
+            missing = (fold.inputs.last + 1, number)
+            raise Gap(f"in log: input {number} is named and not there", log="in", missing=missing)
+        elif not fold.inputs.is_applied(number):
+            fold.note("unknown-input", f"input {number} is named and no longer known")
+    return found
+
+
+# -- turn-start ---------------------------------------------------------------------------------------
+
+
+def open_turn(fold: Fold, record: Record) -> None:
+    """Open a new turn. See the module's docstring for the order."""
+    number = record["id"]
+    entries = named_inputs(fold, record)
+    turn = OpenTurn(
+        turn=record.get("turn", fold.turn + 1),
+        inputs=[n for n in record.get("inputs") or () if isinstance(n, int)],
+        acc=fold.accumulator({"id": "", "role": "assistant", "parts": []}, 0),
+    )
+    turn.take(record)
+    for entry in entries:
+        if entry.role == "answer":
+            apply_answer(fold, entry)
+    for entry in entries:
+        if entry.role == "regenerate":
+            _regenerate(fold, entry)
+    talk = [entry for entry in entries if entry.role in ("message", "edit")]
+    for entry in talk:
+        _place(fold, turn, entry)
+    if talk:
+        for position in fold.chain.unsettled():
+            old = fold.chain.messages[position]
+            closed = supersede(old)
+            if closed is not old:
+                fold.change(position, closed)
+    _open_message(fold, turn, record, number)
+    fold.turn = max(fold.turn, turn.turn)
+    fold.open = turn
+
+
+def _open_message(fold: Fold, turn: OpenTurn, record: Record, number: int) -> None:
+    named = record.get("messageId")
+    if turn.mode == "continue":
+        position = fold.chain.find(named)
+        if position is not None:
+            seed = fold.chain.messages[position]
+            turn.slot = position
+            turn.seed = len(parts_of(seed))
+            turn.took_grant = any(granted(part) for _, part in calls_of(seed))
+            turn.acc = fold.accumulator(seed, turn.seed)
+            fold.touch(position)
+            return
+        fold.note("continue-without-message", f"message {named!r} to continue is not there; a new one opens")
+    own = {message.get("id") for message in turn.asked}
+    message_id = free_id(named, f"msg-{number}", lambda i: i in own or fold.held(i))
+    if isinstance(named, str) and named and named != message_id:
+        fold.note("id-held", f"message id {named!r} is held; {message_id!r} is used")
+        turn.alias[named] = message_id
+    turn.acc = fold.accumulator({"id": message_id, "role": "assistant", "parts": []}, 0)
+
+
+def _place(fold: Fold, turn: OpenTurn, entry: Input) -> None:
+    """Put a user message, or an edit, behind the settled chain (or into the edit's place)."""
+    if entry.role == "edit":
+        target = entry.record["messageId"]
+        for index, message in enumerate(turn.asked):
+            if message.get("id") == target:
+                del turn.asked[index:]
+                break
+        else:
+            _cut_for_edit(fold, target)
+    elif _stands(fold, entry):
+        turn.placed[entry.id] = fold.placed.get(entry.id, "")
+        return
+    message = _named(fold, entry, {m.get("id", "") for m in turn.asked})
+    turn.asked.append(message)
+    turn.placed[entry.id] = message["id"]
+
+
+def _named(fold: Fold, entry: Input, also: set[str]) -> Message:
+    """The input's message under an id that is free."""
+    wanted = entry.message.get("id")
+    message_id = free_id(wanted, f"msg-in{entry.id}", lambda i: i in also or fold.held(i))
+    if message_id == wanted:
+        return entry.message
+    if wanted:
+        fold.note("id-held", f"message id {wanted!r} of input {entry.id} is held; {message_id!r} is used")
+    return {**entry.message, "id": message_id}
+
+
+def _stands(fold: Fold, entry: Input) -> bool:
+    """True when the input was applied before and the chain still holds its message."""
+    if entry.id in fold.placed:
+        return fold.chain.find(fold.placed[entry.id]) is not None
+    if not fold.inputs.is_applied(entry.id):
+        return False
+    return any(fold.chain.find(i) is not None for i in (f"msg-in{entry.id}", entry.message.get("id")))
+
+
+def _cut_for_edit(fold: Fold, target: str) -> None:
+    position = fold.chain.find(target)
+    if position is None or fold.chain.messages[position].get("role") != "user":
+        fold.note("edit-without-target", f"no user message {target!r} to edit; it is appended")
+        return
+    fold.touch(position)
+    fold.chain.cut(position)
+
+
+def _regenerate(fold: Fold, entry: Input) -> None:
+    position = regenerate_target(fold, entry)
+    if position is None:
+        fold.note("unknown-target", f"message {entry.message_id!r} to regenerate is not there")
+        return
+    if position < 0:
+        return
+    keep = position if fold.chain.messages[position].get("role") == "assistant" else position + 1
+    if keep < len(fold.chain):
+        fold.touch(keep)
+        fold.chain.cut(keep)
+
+
+def regenerate_target(fold: Fold, entry: Input) -> int | None:
+    """Chain position that a regenerate means; -1 in an empty chain, None where it names an unknown
+    message. The last turn's message, gone for having no parts, counts as none given."""
+    named = entry.record.get("messageId")
+    position = fold.chain.find(named)
+    if position is not None:
+        return position
+    gone = named is not None and fold.last_turn is not None and fold.last_turn.get("messageId") == named
+    return len(fold.chain) - 1 if named is None or gone else None
+
+
+# -- answers ------------------------------------------------------------------------------------------
+
+
+def answer_position(fold: Fold, entry: Input) -> int | None:
+    """Chain position of the message that an answer is for; None where there is none."""
+    if entry.message_id is not None:
+        return fold.chain.find(entry.message_id)
+    return newest_for(fold.chain.messages, fold.chain.unsettled(), entry)
+
+
+def newest_for(messages: list[Message], positions: list[int], entry: Input) -> int | None:
+    """Of these positions (newest first) the first whose message holds the answer's call waiting, else
+    unsettled."""
+    unsettled = None
+    for position in positions:
+        message = messages[position]
+        index = locate(message, entry.record)
+        if index is None:
+            continue
+        part = message["parts"][index]
+        if waits(part):
+            return position
+        if unsettled is None and not settled(part):
+            unsettled = position
+    return unsettled
+
+
+def apply_answer(fold: Fold, entry: Input) -> None:
+    position = answer_position(fold, entry)
+    if position is None or (fold.open is not None and position == fold.open.slot):
+        fold.note("unknown-call", f"input {entry.id} answers a call that is not in the history")
+        return
+    old = fold.chain.messages[position]
+    new = answer_call(old, entry.record)
+    if new is old:
+        fold.note("late-answer", f"input {entry.id} answers a call that is closed; spent")
+    else:
+        fold.change(position, new)
+
+
+def apply_inputs(fold: Fold, record: Record) -> None:
+    """`input-applied`: inputs that are spent without a turn take what effect they have."""
+    entries = named_inputs(fold, record)
+    taken = set(fold.open.inputs) if fold.open is not None else set()
+    for entry in entries:
+        if fold.inputs.is_applied(entry.id) or entry.id in taken:
+            continue
+        if entry.role == "message":
+            fold.chain.append(_named(fold, entry, set()))
+        elif entry.role == "edit":
+            _cut_for_edit(fold, entry.record["messageId"])
+            fold.chain.append(_named(fold, entry, set()))
+        elif entry.role == "answer":
+            apply_answer(fold, entry)
+    fold.inputs.apply(n for n in record.get("inputs") or () if isinstance(n, int))
+
+
+# -- history operations and compaction ------------------------------------------------------------------
+
+
+def set_context(fold: Fold, record: Record) -> None:
+    messages, upto = record.get("messages"), record.get("upto")
+    if fold.chain.find(upto) is None or not isinstance(messages, list):
+        fold.note("context-without-message", f"message {upto!r} is not in the history; context skipped")
+    else:
+        fold.context = {"upto": upto, "messages": messages}
+
+
+def edit_history(fold: Fold, record: Record) -> None:
+    """One operation on the settled messages. The slot of a continue turn is of the open turn: it stays."""
+    op = record.get("op")
+    named = record.get("messageId")
+    message = record.get("message")
+    if op == "put" and isinstance(message, dict):
+        named = message.get("id")
+    turn = fold.open
+    if turn is not None and named in turn.ids():
+        fold.note("history-of-open-turn", f"message {named!r} belongs to the open turn; skipped")
+        return
+    before = fold.chain.messages[: turn.slot] if turn is not None and turn.slot is not None else None
+    slot = None
+    if turn is not None and turn.slot is not None:
+        slot = fold.chain.messages[turn.slot]
+        fold.chain.splice(turn.slot, turn.slot + 1)
+    if not _operate(fold, op, named, record):
+        fold.note("unknown-history-op", f"history {op!r} of {named!r} has nothing to act on; skipped")
+    if turn is not None and slot is not None and before is not None:
+        turn.slot = _slot_after(before, fold.chain.messages)
+        fold.chain.splice(turn.slot, turn.slot, [slot])
+
+
+def _slot_after(before: list[Message], after: list[Message]) -> int:
+    """Where the open message stands now: behind the last message that stood before it; where none of
+    them is left, behind all (settled messages stand before those of an open turn)."""
+    known = {id(message) for message in before}
+    kept = [position for position, message in enumerate(after) if id(message) in known]
+    return kept[-1] + 1 if kept else len(after)
+
+
+def _operate(fold: Fold, op: Any, named: Any, record: Record) -> bool:
+    chain = fold.chain
+    if op == "clear":
+        fold.context = None
+        chain.cut(0)
+        return True
+    if op == "replace":
+        messages = record.get("messages")
+        if not isinstance(messages, list):
+            return False
+        fold.context = None
+        chain.cut(0)
+        for message in messages:
+            _append(fold, message)
+        return True
+    position = chain.find(named)
+    if op == "put" and isinstance(record.get("message"), dict):
+        if position is None:
+            _append(fold, record["message"])
+        else:
+            fold.change(position, record["message"])
+        return True
+    if position is None:
+        return False
+    if op == "remove":
+        fold.touch(position)
+        chain.splice(position, position + 1)
+    elif op == "truncate-after":
+        if position + 1 < len(chain):
+            fold.touch(position + 1)
+        chain.cut(position + 1)
+    else:
+        return False
+    return True
+
+
+def _append(fold: Fold, message: Any) -> None:
+    if not isinstance(message, dict):
+        fold.note("not-a-message", "a value that is no message; skipped")
+        return
+    message_id = free_id(message.get("id"), f"msg-{fold._record}", fold.held)
+    fold.chain.append(message if message.get("id") == message_id else {**message, "id": message_id})

@@ -1,0 +1,363 @@
+"""The one reducer: records of both logs → the state of a session.
+
+Inputs are fed first (`feed`), in the order of their ids; then records of the out log are applied
+(`apply`). The in log is a look-up table: an input has an effect only where a record of the out log names
+it, so nothing depends on how the two logs interleave in time.
+
+The same object serves every purpose. A boot feeds it a snapshot and a tail; a rebuild feeds it both whole
+logs; a worker applies each record that it is about to write; a live view applies records as they become
+durable. Nothing else computes history, which is why these all agree:
+
+    fold(snapshot at k, tail after k) == fold(nothing, whole log)
+
+Feeding a record at or below the cursor changes nothing. A record that makes no sense where it stands is
+skipped and reported; a record that is missing is a Gap. The fold raises nothing else, except, when it is
+`strict` (a worker writing a live turn), ChunkError for a chunk that breaks a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streams.errors import Gap
+
+from . import edits
+from .accumulator import Accumulator
+from .calls import Message, any_unsettled, locate, parts_of, settled, with_output, with_part
+from .chain import Chain, free_id
+from .chunks import BOUNDARIES
+from .cleanup import kept_on_drop
+from .inputs import InputLog
+from .openturn import OpenTurn
+
+_NOTED = BOUNDARIES | {"abort", "error"}
+_OUTPUTS = ("tool-output-available", "tool-output-error")
+_REPORT_LIMIT = 1_000
+_UNFINISHED = 64
+
+Record = dict[str, Any]
+
+
+class Fold:
+    """The state of one session, and the reducer that moves it. Not safe to share between threads."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.chain = Chain()
+        self.inputs = InputLog()
+        self.open: OpenTurn | None = None
+        self.claim: Record | None = None
+        self.cursor = 0
+        self.timestamp = 0
+        self.epoch = 0
+        self.run = ""
+        self.turn = 0
+        self.last_turn: dict[str, Any] | None = None
+        self.unfinished: list[str] = []
+        self.state: dict[str, Any] = {}
+        self.context: dict[str, Any] | None = None
+        self.closed = False
+        self.deleted = False
+        self.report: list[dict[str, Any]] = []
+        self.reported = 0
+        self.placed: dict[int, str] = {}
+        self._record = 0
+
+    # -- feeding ----------------------------------------------------------------------------------
+
+    def note(self, code: str, detail: str) -> None:
+        """Add a line to the report; past a thousand they are only counted."""
+        self.reported += 1
+        if len(self.report) < _REPORT_LIMIT:
+            self.report.append({"code": code, "id": self._record, "detail": detail})
+
+    def feed(self, record: Record) -> None:
+        """Take the next record of the in log. Raises Gap where one is missing."""
+        number = record["id"]
+        if number > self.inputs.last + 1:
+            missing = (self.inputs.last + 1, number - 1)
+            raise Gap(f"in log: inputs {missing[0]} to {missing[1]} are missing", log="in", missing=missing)
+        entry = self.inputs.feed(record)
+        if entry is None:
+            return
+        self._record = number
+        if entry.duplicate_of is not None:
+            self.note("duplicate-input", f"same key and body as input {entry.duplicate_of}; answered once")
+        elif entry.conflict_with is not None:
+            self.note("key-conflict", f"same key as input {entry.conflict_with} with another body")
+
+    def apply(self, record: Record) -> bool:
+        """Apply the next record of the out log. False when it was skipped. Raises Gap."""
+        number, cuts = record["id"], record.get("cuts")
+        last = number + len(cuts) - 1 if cuts else number
+        if number != self.cursor + 1:
+            if last <= self.cursor:
+                return False
+            if number > self.cursor + 1:
+                missing = (self.cursor + 1, number - 1)
+                raise Gap(
+                    f"out log: records {missing[0]} to {missing[1]} are missing", log="out", missing=missing
+                )
+            record = _from_middle(record, self.cursor + 1 - number)
+            number = self.cursor + 1
+        self._record = number
+        chunk = record.get("chunk")
+        if chunk is not None:
+            kept = self.chunk(number, chunk)
+            self.cursor = last
+            return kept
+        self.timestamp = record.get("ts", self.timestamp)
+        handler = _CONTROLS.get(record.get("control", ""))
+        if handler is None:
+            self.note(
+                "unknown-control", f"control {record.get('control')!r} is not known here; kept, skipped"
+            )
+        else:
+            handler(self, record)
+        self.cursor = last
+        return handler is not None
+
+    # -- chunks -----------------------------------------------------------------------------------
+
+    def chunk(self, number: int, chunk: Any) -> bool:
+        """Apply one chunk to the open turn. False when it is dropped: it must not be stored then."""
+        turn = self.open
+        if turn is None:
+            self.note("chunk-outside-turn", "a chunk of no open turn; skipped")
+            return False
+        kind = chunk.get("type") if type(chunk) is dict else None
+        if kind == "start":
+            self._start(turn, number, chunk)
+            kept = True
+        elif kind in _OUTPUTS and turn.acc.find_call(str(chunk.get("toolCallId"))) is None:
+            kept = self._late_output(chunk) or turn.acc.apply(chunk)
+        else:
+            kept = turn.acc.apply(chunk)
+        if kept and kind in _NOTED:
+            turn.note(kind, chunk)
+        return kept
+
+    def start_id(self, chunk: Record, number: int) -> str:
+        """The id that the turn's message bears after this `start`, were it record `number`."""
+        turn = self.open
+        assert turn is not None
+        given = chunk.get("messageId")
+        if not isinstance(given, str) or not given:
+            return turn.message_id
+        if given in turn.alias or given == turn.message_id:
+            return turn.alias.get(given, given)
+        if turn.started or turn.may_rename:
+            own = turn.message_id
+            held = (lambda i: i != own and self.held(i)) if not turn.started else self.held
+            return free_id(given, f"msg-{number}", held)
+        return turn.message_id
+
+    def _start(self, turn: OpenTurn, number: int, chunk: Record) -> None:
+        target = self.start_id(chunk, number)
+        given = chunk.get("messageId")
+        if isinstance(given, str) and given:
+            if target != given and given not in turn.alias and turn.may_rename:
+                self.note("id-held", f"message id {given!r} is held; {target!r} is used")
+            turn.alias[given] = target
+        if target != turn.message_id:
+            if turn.started:
+                turn.next_message(target, self.accumulator)
+            else:
+                turn.acc.set_id(target)
+        turn.started = True
+        turn.acc.apply_start({k: v for k, v in chunk.items() if k != "messageId"}, reset=False)
+
+    def accumulator(self, message: Message, frozen: int) -> Accumulator:
+        return Accumulator(
+            message,
+            strict=self.strict,
+            report=self.note,
+            frozen_parts=frozen,
+        )
+
+    def _late_output(self, chunk: Record) -> bool:
+        """A final result for a call that is not in this message goes, once, to the newest message where
+        the call is unsettled."""
+        turn = self.open
+        if turn is None or chunk.get("preliminary") is True:
+            return False
+        for index in range(len(turn.done) - 1, -1, -1):
+            moved = _with_late(turn.done[index], chunk)
+            if moved is not None:
+                turn.done[index] = moved
+                return True
+        for position in self.chain.unsettled():
+            moved = None if position == turn.slot else _with_late(self.chain.messages[position], chunk)
+            if moved is not None:
+                self.change(position, moved)
+                return True
+        return False
+
+    # -- turns ------------------------------------------------------------------------------------
+
+    def _turn_start(self, record: Record) -> None:
+        if self.deleted or (self.closed and record.get("epoch", 0) <= self.epoch):
+            self.note("turn-after-end", "a turn-start after the session ended; skipped")
+            return
+        self._take_over(record)
+        turn = self.open
+        if turn is not None and turn.turn == record.get("turn"):
+            turn.begin_attempt(record, self.accumulator)
+            self._rename(turn, record)
+            return
+        if turn is not None:
+            self.note("turn-left-open", f"turn {turn.turn} was open; closed as interrupted")
+            self._close("interrupted", {})
+        edits.open_turn(self, record)
+
+    def _rename(self, turn: OpenTurn, record: Record) -> None:
+        """A later attempt names the id that the turn's last message bears; a foreign one is taken over
+        where it is free."""
+        named = record.get("messageId")
+        if isinstance(named, str) and named and named != turn.message_id and not self.held(named):
+            turn.acc.set_id(named)
+
+    def _take_over(self, record: Record) -> None:
+        self.epoch = max(self.epoch, record.get("epoch", 0))
+        self.run = record.get("run", self.run)
+        self.claim = None
+
+    def _turn_complete(self, record: Record) -> None:
+        if self.open is None or self.open.turn != record.get("turn"):
+            self.note("close-outside-turn", f"turn-complete of turn {record.get('turn')}, not open; skipped")
+            return
+        self._close(record.get("status", "completed"), record)
+
+    def _close(self, status: str, record: Record) -> None:
+        turn = self.open
+        assert turn is not None
+        finals = turn.finals(clean=status != "completed")
+        if record.get("keep") is False:
+            cleaned = turn.cleaned()
+            finals[-1] = kept_on_drop(cleaned.message, cleaned.seed)
+        keep = [m for m in finals if parts_of(m) or (status == "completed" and m.get("metadata"))]
+        if turn.slot is None:
+            for message in (*turn.asked, *keep):
+                self.chain.append(message)
+        else:
+            if len(keep) == 1:
+                self.chain.set(turn.slot, keep[0])
+            else:
+                self.chain.splice(turn.slot, turn.slot + 1, keep)
+            for message in turn.asked:
+                self.chain.append(message)
+        self.open = None
+        self.inputs.apply(turn.inputs)
+        self.placed = dict(turn.placed) if status == "interrupted" else {}
+        if status != "completed":
+            self.unfinished = [*self.unfinished, *(m["id"] for m in keep)][-_UNFINISHED:]
+        self.last_turn = {"turn": turn.turn, "status": status, "messageId": turn.message_id}
+        for name in ("finishReason", "error", "reason"):
+            if record.get(name) is not None:
+                self.last_turn[name] = record[name]
+
+    def _turn_release(self, record: Record) -> None:
+        if "turn" not in record:
+            self.claim = None
+        elif self.open is not None and self.open.turn == record["turn"]:
+            self.open.released = record.get("why", "error")
+
+    def _stash(self, record: Record) -> None:
+        if self.open is None:
+            self.note("stash-outside-turn", "a stash of no open turn; skipped")
+        else:
+            self.open.stash = record.get("data")
+
+    # -- the session ------------------------------------------------------------------------------
+
+    def _state(self, record: Record) -> None:
+        new = dict(self.state)
+        given = record.get("set")
+        if isinstance(given, dict):
+            new.update(given)
+        for name in record.get("unset") or ():
+            new.pop(name, None)
+        self.state = new
+
+    def _fence(self, record: Record) -> None:
+        why = record.get("why")
+        if self.deleted and why != "create":
+            self.note("fence-after-delete", "a fence after the session was deleted; skipped")
+            return
+        self._take_over(record)
+        if why == "boot":
+            self.claim = record
+        elif why == "create":
+            self.closed = self.deleted = False
+
+    def _session_closed(self, _record: Record) -> None:
+        if self.open is not None:
+            self.note("turn-left-open", f"turn {self.open.turn} was open; closed as interrupted")
+            self._close("interrupted", {})
+        self.closed, self.claim = True, None
+
+    def _session_deleted(self, record: Record) -> None:
+        self._session_closed(record)
+        self.deleted = True
+        self.chain, self.state, self.context, self.unfinished = Chain(), {}, None, []
+
+    def _heartbeat(self, _record: Record) -> None:
+        """Keeps a lease, changes nothing."""
+
+    # -- what the parts of the reducer share ---------------------------------------------------------
+
+    def held(self, message_id: str) -> bool:
+        """True when the id may not be given to another message."""
+        if self.chain.holds(message_id):
+            return True
+        return self.open is not None and message_id in self.open.ids()
+
+    def change(self, position: int, message: Message) -> None:
+        """Replace a settled message; a compacted context that covers it goes."""
+        self.chain.set(position, message)
+        self.touch(position)
+
+    def touch(self, position: int) -> None:
+        """Something at this position of the chain changed: drop a context that covers it."""
+        if self.context is not None:
+            upto = self.chain.find(self.context["upto"])
+            if upto is None or position <= upto:
+                self.context = None
+
+
+def _with_late(message: Message, chunk: Record) -> Message | None:
+    """The message with a late result laid over its unsettled call; None where it has none."""
+    if not any_unsettled(message):
+        return None
+    index = locate(message, {"toolCallId": chunk.get("toolCallId")})
+    if index is None or settled(message["parts"][index]):
+        return None
+    failed = chunk.get("type") == "tool-output-error"
+    answer = {"errorText": chunk.get("errorText", "")} if failed else {"output": chunk.get("output")}
+    return with_part(message, index, with_output(message["parts"][index], answer))
+
+
+def _from_middle(record: Record, skip: int) -> Record:
+    """A packed run without its first `skip` deltas."""
+    cuts: list[int] = record["cuts"]
+    chunk = dict(record["chunk"])
+    name = "inputTextDelta" if "inputTextDelta" in chunk else "delta"
+    chunk[name] = chunk[name][cuts[skip - 1] :]
+    return {**record, "id": record["id"] + skip, "chunk": chunk, "cuts": cuts[skip:]}
+
+
+_CONTROLS: dict[str, Callable[[Fold, Record], None]] = {
+    "turn-start": Fold._turn_start,
+    "turn-complete": Fold._turn_complete,
+    "turn-release": Fold._turn_release,
+    "stash": Fold._stash,
+    "state": Fold._state,
+    "context": edits.set_context,
+    "history": edits.edit_history,
+    "input-applied": edits.apply_inputs,
+    "fence": Fold._fence,
+    "heartbeat": Fold._heartbeat,
+    "session-closed": Fold._session_closed,
+    "session-deleted": Fold._session_deleted,
+}

@@ -1,0 +1,204 @@
+"""The in log as the fold sees it: which inputs are owed, applied, duplicates.
+
+An input is *owed*, *taken* (named by the open turn) or *applied*. What was applied is told by two
+things, since one number cannot say "9 is done, 8 is still owed": `applied_upto`, up to which every
+input is applied, and the set of those applied above it.
+
+Idempotency. A user message has two keys, its id and the `key` given with it; other inputs have the
+`key` given. An input that bears the key of a *first* among the 31 inputs before it, with the same body,
+is a duplicate and is applied together with its first. With another body it is a conflict: it was
+acknowledged, so it stands on its own. Every input that is no duplicate is a first. The window is what
+lets a snapshot stay small: it carries the keys of the last 32 inputs and nothing older matters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from .calls import Message
+
+WINDOW = 31  # an input's key is looked for among this many inputs before it
+KEY_LIMIT = 64  # a longer key is stored as its SHA-256
+_KEEP = 64  # applied inputs this far back may still be taken anew by a turn that follows a dead one
+
+_NOT_BODY = {"id", "ts", "key", "metadata", "body", "clientTools"}
+ANSWERS = ("tool-result", "tool-approval")
+KINDS = ("message", "edit", "tool-result", "tool-approval", "stop", "action", "regenerate", "close")
+
+
+@dataclass(slots=True)
+class Input:
+    """One in record. `role` is what it is for the queue: a kind, `answer`, or `unknown`."""
+
+    id: int
+    record: dict[str, Any]
+    role: str
+    duplicate_of: int | None = None
+    conflict_with: int | None = None
+
+    @property
+    def message(self) -> Message:
+        message: Message = self.record["message"]
+        return message
+
+    @property
+    def message_id(self) -> str | None:
+        """The message that the input names, or brings."""
+        named = self.record.get("messageId")
+        if named is None and self.record.get("kind") == "message":
+            named = self.message.get("id")
+        return named if isinstance(named, str) else None
+
+
+def role_of(record: dict[str, Any]) -> str:
+    """What an in record is for the queue; `unknown` for what this release does not understand."""
+    kind = record.get("kind")
+    if kind in ("message", "edit"):
+        message = record.get("message")
+        if not isinstance(message, dict) or not isinstance(message.get("parts", []), list):
+            return "unknown"
+        if kind == "edit":
+            return "edit" if isinstance(record.get("messageId"), str) else "unknown"
+        return {"user": "message", "assistant": "answer"}.get(str(message.get("role")), "unknown")
+    if kind in ANSWERS:
+        return "answer"
+    return kind if isinstance(kind, str) and kind in KINDS else "unknown"
+
+
+def body_hash(record: dict[str, Any]) -> str:
+    """First 16 hex digits of the SHA-256 of the kind and the kind's own fields, keys sorted."""
+    body = {key: value for key, value in record.items() if key not in _NOT_BODY}
+    return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+
+def keys_of(record: dict[str, Any]) -> list[str]:
+    """The idempotency keys of an in record, as they are stored."""
+    keys: list[str] = []
+    message = record.get("message")
+    if record.get("kind") == "message" and isinstance(message, dict) and message.get("role") == "user":
+        keys.append(message.get("id", ""))
+    keys.append(record.get("key", ""))
+    short = [
+        key if len(key) <= KEY_LIMIT else hashlib.sha256(key.encode()).hexdigest()
+        for key in keys
+        if isinstance(key, str) and key
+    ]
+    return list(dict.fromkeys(short))
+
+
+class InputLog:
+    """The inputs read so far, in the order of their ids."""
+
+    def __init__(
+        self, applied_upto: int = 0, applied: Iterable[int] = (), rows: Iterable[list[Any]] = ()
+    ) -> None:
+        self.applied_upto = applied_upto
+        self.applied: set[int] = {i for i in applied if i > applied_upto}
+        self.last = applied_upto
+        self.duplicates = 0
+        self._inputs: OrderedDict[int, Input] = OrderedDict()
+        self._copies: dict[int, list[int]] = {}
+        self._firsts: dict[str, list[tuple[int, str]]] = {}
+        self._sweep_at = 8 * _KEEP
+        for row in rows:
+            self._firsts.setdefault(row[1], []).append((row[0], row[2]))
+
+    def feed(self, record: dict[str, Any]) -> Input | None:
+        """Take the next in record. Returns None for one that was read, or covered, before."""
+        number = record["id"]
+        if number <= self.last:
+            return None
+        self.last = number
+        entry = Input(number, record, role_of(record))
+        self._match(entry)
+        self._inputs[number] = entry
+        if entry.duplicate_of is not None:
+            self.duplicates += 1
+            self._copies.setdefault(entry.duplicate_of, []).append(number)
+            if self.is_applied(entry.duplicate_of):
+                self.apply([number])
+        return entry
+
+    def _match(self, entry: Input) -> None:
+        keys, digest = keys_of(entry.record), body_hash(entry.record)
+        near = [
+            first
+            for key in keys
+            for first in self._firsts.get(key, ())
+            if entry.id - WINDOW <= first[0] < entry.id
+        ]
+        same = [number for number, body in near if body == digest]
+        if same:
+            entry.duplicate_of = min(same)
+            return
+        if near:
+            entry.conflict_with = min(number for number, _ in near)
+        for key in keys:
+            rows = self._firsts.setdefault(key, [])
+            rows.append((entry.id, digest))
+
+    def get(self, number: int) -> Input | None:
+        return self._inputs.get(number)
+
+    def is_applied(self, number: int) -> bool:
+        return number <= self.applied_upto or number in self.applied
+
+    def apply(self, numbers: Iterable[int]) -> None:
+        """Mark inputs, and the duplicates of them, as applied; for good."""
+        fresh = {n for n in numbers if not self.is_applied(n)}
+        if not fresh:
+            return
+        for number in list(fresh):
+            fresh.update(self._copies.pop(number, ()))
+        self.applied |= fresh
+        while self.applied_upto + 1 in self.applied:
+            self.applied_upto += 1
+            self.applied.discard(self.applied_upto)
+        self._forget()
+
+    def _forget(self) -> None:
+        horizon = self.applied_upto - _KEEP
+        while self._inputs:
+            first = next(iter(self._inputs))
+            if first > horizon:
+                break
+            del self._inputs[first]
+        if len(self._firsts) > self._sweep_at:
+            self._firsts = {
+                key: near
+                for key, rows in self._firsts.items()
+                if (near := [row for row in rows if row[0] > horizon])
+            }
+            self._sweep_at = 8 * _KEEP + 2 * len(self._firsts)
+
+    def owed(self, taken: Iterable[int] = ()) -> list[Input]:
+        """What nobody has applied or taken, in order, duplicates left out."""
+        held = set(taken)
+        return [
+            entry
+            for entry in self._inputs.values()
+            if entry.id > self.applied_upto
+            and entry.id not in self.applied
+            and entry.id not in held
+            and entry.duplicate_of is None
+        ]
+
+    def rows(self) -> list[list[Any]]:
+        """The snapshot's `keys`: firsts among the 32 inputs up to `applied_upto`, one row a key."""
+        low = self.applied_upto - WINDOW
+        rows = [
+            [number, key, digest]
+            for key, firsts in self._firsts.items()
+            for number, digest in firsts
+            if low <= number <= self.applied_upto
+        ]
+        return sorted(rows)
+
+    def snapshot_applied(self) -> list[int]:
+        return sorted(self.applied)

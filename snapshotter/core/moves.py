@@ -1,0 +1,139 @@
+"""What a worker writes, as pure functions from a fold and its plan to record bodies.
+
+Each function returns the records of one segment, so that what belongs together is durable together:
+
+    opening   [input-applied spent] [turn-complete interrupted] turn-start
+    sealing   [input-applied spent] turn-complete
+    closing   [input-applied stops] turn-complete
+    spending  input-applied
+    ending    [input-applied …] [turn-complete interrupted] session-closed
+
+Record bodies have no `id` and no `ts`; the writer gives them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .fold import Fold
+from .queue import Item
+from .resume import MODES
+from .revive import Plan
+
+Body = dict[str, Any]
+
+SEALS = {"seal_completed": "completed", "seal_aborted": "aborted", "seal_error": "error"}
+_ITEM_MODES = {
+    "message": "fresh",
+    "edit": "fresh",
+    "regenerate": "regenerate",
+    "action": "action",
+    "tool-answers": "continue",
+}
+
+
+def next_step(plan: Plan) -> str:
+    """What a worker does first: `seal`, `resume`, `item`, `spend` or `idle`."""
+    kind = plan.resume.kind
+    if kind in SEALS:
+        return "seal"
+    if kind in MODES:
+        return "resume"
+    if plan.pending:
+        return "item"
+    return "spend" if plan.spent else "idle"
+
+
+def spending(plan: Plan) -> list[Body]:
+    return [applied(plan.spent)] if plan.spent else []
+
+
+def applied(numbers: list[int]) -> Body:
+    return {"control": "input-applied", "inputs": numbers}
+
+
+def interrupting(fold: Fold) -> list[Body]:
+    """Close a turn that is not resumed."""
+    turn = fold.open
+    if turn is None:
+        return []
+    return [{"control": "turn-complete", "turn": turn.turn, "status": "interrupted"}]
+
+
+def opening(
+    fold: Fold,
+    plan: Plan,
+    item: Item | None,
+    *,
+    run: str,
+    message_id: str,
+    cause: str | None = None,
+    client_tools: list[str] | None = None,
+) -> list[Body]:
+    """Claim the log with the next attempt of the open turn (`item` None), or a new turn for an item.
+
+    `message_id` is the fresh id for a new assistant message; a continued or retried one keeps its own.
+    """
+    start: Body = {"control": "turn-start"}
+    if item is None:
+        turn = fold.open
+        assert turn is not None
+        start |= {"turn": turn.turn, "attempt": turn.attempt + 1, "inputs": list(turn.inputs)}
+        mode, named = MODES[plan.resume.kind], turn.message_id
+        head = spending(plan)
+    else:
+        start |= {"turn": fold.turn + 1, "attempt": 1, "inputs": _taken(fold, plan, item)}
+        mode = _ITEM_MODES[item.kind]
+        named = str(item.message_id) if mode == "continue" else message_id
+        head = [*spending(plan), *interrupting(fold)]
+        start |= _request(item)
+    start |= {"epoch": fold.epoch + 1, "run": run, "seen": fold.inputs.last, "mode": mode, "messageId": named}
+    if client_tools is not None:
+        start.setdefault("clientTools", client_tools)
+    if cause is not None:
+        start["cause"] = cause
+    return [*head, start]
+
+
+def _taken(fold: Fold, plan: Plan, item: Item) -> list[int]:
+    """The inputs that a turn names. One that takes a user message or an edit takes every owed answer."""
+    taken = set(item.ids)
+    if item.kind in ("message", "edit"):
+        held = fold.open.inputs if fold.open is not None else ()
+        taken |= {e.id for e in fold.inputs.owed(held) if e.role == "answer"} - set(plan.spent)
+    return sorted(taken)
+
+
+def _request(item: Item) -> Body:
+    """The request's body and client tools, of the newest input that brings them."""
+    found: Body = {}
+    for record in item.inputs:
+        found |= {name: record[name] for name in ("body", "clientTools") if name in record}
+    return found
+
+
+def sealing(fold: Fold, plan: Plan) -> list[Body]:
+    """Close the open turn without a model call."""
+    status = SEALS[plan.resume.kind]
+    return [*spending(plan), complete(fold, status, reason=plan.resume.reason)]
+
+
+def closing(fold: Fold, status: str, stops: list[int], **fields: Any) -> list[Body]:
+    """Close the worker's own turn; the stops that ended it are applied in the same segment."""
+    return [*([applied(stops)] if stops else []), complete(fold, status, **fields)]
+
+
+def complete(fold: Fold, status: str, **fields: Any) -> Body:
+    turn = fold.open
+    assert turn is not None
+    body: Body = {"control": "turn-complete", "turn": turn.turn, "status": status}
+    if turn.finish_reason is not None:
+        body["finishReason"] = turn.finish_reason
+    if status == "error" and turn.error is not None:
+        body["error"] = turn.error
+    return body | {name: value for name, value in fields.items() if value is not None}
+
+
+def ending(fold: Fold, plan: Plan, item: Item) -> list[Body]:
+    """Close the session, as a `close` input asks."""
+    return [applied(sorted({*plan.spent, *item.ids})), *interrupting(fold), {"control": "session-closed"}]

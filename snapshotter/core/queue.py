@@ -1,0 +1,277 @@
+"""What is owed, as a queue of items for a worker, and what is spent without a turn.
+
+The queue is judged over the messages as they would stand once the open turn, if there is one, is closed
+(`View`): an answer to a call of the open turn waits for that close, an edit of its user message finds
+its target, a regenerate its message.
+
+    message        an item each, where it stands
+    edit           first, if its target is in the history; in the place of a message still owed, or of
+                   an owed edit of the same message (one item, all ids); else where it stands
+    tool answers   all to one message's calls are one item, once no call of that message waits
+    regenerate     an item, unless its target is unknown: then spent
+    action, close  an item each
+    stop           ends the turn that answers its message, or spends that message while it is owed;
+                   any other is spent alone
+    unknown kinds  stay owed, are reported, are not pending
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from .calls import Message, answer_call, any_waits, calls_of, interrupted, locate
+from .edits import newest_for
+from .fold import Fold
+from .inputs import Input
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One owed item. `messages` are the inputs' own; for tool-answers the message with them laid over."""
+
+    ids: tuple[int, ...]
+    kind: str
+    messages: tuple[Message, ...] = ()
+    message_id: str | None = None
+    inputs: tuple[dict[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"ids": list(self.ids), "kind": self.kind, "messages": list(self.messages)}
+        if self.message_id is not None:
+            out["messageId"] = self.message_id
+        return out
+
+
+@dataclass(slots=True)
+class View:
+    """The history with the open turn's messages in their places. `own` are their positions; while the
+    turn is `live`, its calls wait as `client_tools` say and answers to them are held back."""
+
+    messages: list[Message]
+    own: Collection[int] = ()
+    live: bool = False
+    client_tools: Collection[str] = ()
+
+    def find(self, fold: Fold, message_id: str) -> int | None:
+        for own in sorted(self.own, reverse=True):
+            if self.messages[own].get("id") == message_id:
+                return own
+        position = fold.chain.find(message_id)
+        return None if position is None else self.shifted(fold, position)
+
+    def shifted(self, fold: Fold, position: int) -> int:
+        """A chain position as a position here."""
+        turn = fold.open
+        if turn is None or turn.slot is None or position <= turn.slot:
+            return position
+        return position + len(self.messages) - len(fold.chain) - len(turn.asked)
+
+    def unsettled(self, fold: Fold) -> list[int]:
+        slot = fold.open.slot if fold.open is not None else None
+        chain = [self.shifted(fold, p) for p in fold.chain.unsettled() if p != slot]
+        return sorted({*chain, *self.own}, reverse=True)
+
+    def waits(self, position: int) -> bool:
+        tools = self.client_tools if self.live and position in self.own else None
+        return any_waits(self.messages[position], tools)
+
+
+@dataclass(slots=True)
+class Queue:
+    """The owed inputs, sorted out."""
+
+    items: list[Item] = field(default_factory=list)
+    spent: set[int] = field(default_factory=set)
+    stop: int | None = None
+    waiting: str | None = None
+    answered: bool = False
+    above: list[Input] = field(default_factory=list)
+    report: list[dict[str, Any]] = field(default_factory=list)
+
+    def note(self, code: str, number: int, detail: str) -> None:
+        self.report.append({"code": code, "id": number, "detail": detail})
+
+
+def sort_out(fold: Fold, view: View) -> Queue:
+    """Build the queue. Pure: neither the fold nor its messages change."""
+    queue = Queue()
+    owed = fold.inputs.owed(fold.open.inputs if fold.open is not None else ())
+    for entry in owed:
+        if entry.role == "unknown":
+            queue.note("unknown-input-kind", entry.id, f"kind {entry.record.get('kind')!r}; stays owed")
+    if fold.closed:
+        for entry in owed:
+            queue.note("input-after-close", entry.id, "came after the session was closed; stays owed")
+        return queue
+    owed = [entry for entry in owed if entry.role != "unknown"]
+    for entry in owed:
+        if entry.role == "stop":
+            _stop(fold, queue, entry, owed)
+    owed = [entry for entry in owed if entry.id not in queue.spent and entry.role != "stop"]
+    placed: list[tuple[tuple[int, int], Item]] = []
+    _answers(fold, view, queue, [e for e in owed if e.role == "answer"], placed)
+    _talk(fold, view, queue, [e for e in owed if e.role != "answer"], placed)
+    queue.items = [item for _, item in sorted(placed, key=lambda pair: pair[0])]
+    if fold.open is not None:
+        seen = fold.open.seen
+        live = [e for e in owed if e.id > seen and e.id not in queue.spent]
+        queue.above = [e for e in live if e.role in ("message", "edit", "regenerate")]
+    return queue
+
+
+def concerns(turn_inputs: list[Input], stop: dict[str, Any], seen: int) -> bool:
+    """True when a stop ends the attempt that answers these inputs and has seen inputs up to `seen`."""
+    if stop["id"] <= seen:
+        return False
+    named = stop.get("messageId")
+    if named is None:
+        return True
+    return any(
+        e.role in ("message", "edit") and named in (e.message.get("id"), e.record.get("messageId"))
+        for e in turn_inputs
+    )
+
+
+def _stop(fold: Fold, queue: Queue, entry: Input, owed: list[Input]) -> None:
+    queue.spent.add(entry.id)
+    turn, named = fold.open, entry.record.get("messageId")
+    if turn is not None:
+        taken = [e for n in turn.inputs if (e := fold.inputs.get(n)) is not None]
+        asked = {message.get("id") for message in turn.asked}
+        if concerns(taken, entry.record, turn.seen) or (named in asked and entry.id > turn.seen):
+            queue.stop = entry.id
+            return
+    if named is None:
+        return
+    for other in owed:
+        if other.role in ("message", "edit") and other.message.get("id") == named:
+            queue.spent.add(other.id)
+
+
+# -- answers ------------------------------------------------------------------------------------------
+
+
+def _answers(
+    fold: Fold,
+    view: View,
+    queue: Queue,
+    answers: list[Input],
+    placed: list[tuple[tuple[int, int], Item]],
+) -> None:
+    groups: dict[int, list[Input]] = {}
+    for entry in answers:
+        position = _answer_target(fold, view, entry)
+        if position is None:
+            queue.spent.add(entry.id)
+            queue.note("unknown-call", entry.id, "answers a call that is not in the history; spent")
+        else:
+            groups.setdefault(position, []).append(entry)
+    done: set[int] = set()
+    for position, group in groups.items():
+        item = _group(view, queue, position, group)
+        if item is not None:
+            first = view.live and position in view.own  # they continue the open turn: before all else
+            placed.append(((-1 if first else 1, item.ids[0]), item))
+            done.add(position)
+    for position in view.unsettled(fold):
+        if view.waits(position) and position not in done:
+            queue.waiting = view.messages[position].get("id")
+            break
+    queue.answered = any(position in view.own for position in done)
+
+
+def _answer_target(fold: Fold, view: View, entry: Input) -> int | None:
+    if entry.message_id is None:
+        return newest_for(view.messages, view.unsettled(fold), entry) if _known(entry) else None
+    position = view.find(fold, entry.message_id)
+    if position is None or entry.record.get("kind") == "message":
+        return position
+    return position if locate(view.messages[position], entry.record) is not None else None
+
+
+def _known(entry: Input) -> bool:
+    return any(isinstance(entry.record.get(name), str) for name in ("toolCallId", "approvalId"))
+
+
+def _group(view: View, queue: Queue, position: int, group: list[Input]) -> Item | None:
+    """The answers to one message: an item, spent, or (half answered, or held back) neither."""
+    message = view.messages[position]
+    held = view.live and position in view.own
+    over, effective = message, False
+    for entry in group:
+        moved = answer_call(over, entry.record)
+        effective = effective or moved is not over
+        over = moved
+    if not effective and not held:
+        for entry in group:
+            queue.spent.add(entry.id)
+            queue.note("late-answer", entry.id, "answers a call that is closed; spent")
+        return None
+    waited = view.waits(position)
+    if held and not waited:
+        return None
+    last = position == len(view.messages) - 1
+    if not waited and not last and _only_late(message):
+        for entry in group:
+            queue.spent.add(entry.id)
+        return None
+    tools = view.client_tools if held else None
+    if not effective or any_waits(over, tools):
+        return None
+    ids = tuple(entry.id for entry in group)
+    return Item(ids, "tool-answers", (over,), message.get("id"), tuple(e.record for e in group))
+
+
+def _only_late(message: Message) -> bool:
+    """True when what is unsettled in the message are calls that cleanup closed: nobody waits for them."""
+    return any(interrupted(part) for _, part in calls_of(message))
+
+
+# -- everything else ------------------------------------------------------------------------------------
+
+
+def _talk(
+    fold: Fold, view: View, queue: Queue, entries: list[Input], placed: list[tuple[tuple[int, int], Item]]
+) -> None:
+    heads: dict[str, list[Input]] = {}
+    order: list[tuple[tuple[int, int], list[Input]]] = []
+    for entry in entries:
+        if entry.role == "edit":
+            target = entry.record["messageId"]
+            group = heads.get(target)
+            if group is not None:
+                group.append(entry)
+                continue
+            position = view.find(fold, target)
+            in_history = position is not None and view.messages[position].get("role") == "user"
+            group = [entry]
+            order.append(((0 if in_history else 1, entry.id), group))
+            heads[target] = group
+            heads.setdefault(str(entry.message.get("id")), group)
+        elif entry.role == "regenerate" and not _regenerable(fold, view, entry):
+            queue.spent.add(entry.id)
+            queue.note("unknown-target", entry.id, f"no message {entry.message_id!r} to regenerate; spent")
+        else:
+            group = [entry]
+            order.append(((1, entry.id), group))
+            if entry.role == "message":
+                heads[str(entry.message.get("id"))] = group
+    placed += [(key, _item(group)) for key, group in order]
+
+
+def _regenerable(fold: Fold, view: View, entry: Input) -> bool:
+    named = entry.record.get("messageId")
+    if named is None or view.find(fold, named) is not None:
+        return True
+    if fold.open is not None:
+        return bool(fold.open.message_id == named)
+    return fold.last_turn is not None and fold.last_turn.get("messageId") == named
+
+
+def _item(group: list[Input]) -> Item:
+    last = group[-1]
+    messages = tuple(e.message for e in group if e.role in ("message", "edit"))
+    named = last.record.get("messageId") if last.role in ("edit", "regenerate") else None
+    return Item(tuple(e.id for e in group), last.role, messages, named, tuple(e.record for e in group))
