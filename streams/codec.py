@@ -12,9 +12,9 @@ it: without it a bit that flips inside `nonce` or `epoch` would pass for truth.
 
 Decoding is the hot path of a boot. All lines are parsed in one call, as one JSON array, and one loop
 checks what the rest of the engine then takes for granted: that ids have no holes, and that cuts go up
-to the end of their text (that each is a whole number is looked at where it is used, in `unpack`, since
-here it would cost as much as everything else). Whatever does not hold is Corrupt, with the key and the byte where it was seen. An empty object is
-what a deletion left: absent.
+to the end of their text. (That each cut is a whole number is looked at where it is used, in `unpack`;
+here it would cost a third of the whole.) Whatever does not hold is Corrupt, with the key and the byte
+where it was seen. An empty object is what a deletion left: absent.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from zlib import crc32
 import orjson
 
 from streams import keys
-from streams.errors import Corrupt, Gap, NewerVersion, TooLarge
+from streams.errors import Corrupt, Gap, NewerVersion
 from streams.keys import Log
-from streams.packing import last_id, text_field
-from streams.records import LIMIT, MAX_SEGMENT, VERSION, Header, Record, Segment
+from streams.packing import encode_line, last_id, text_field
+from streams.records import MAX_SEGMENT, VERSION, Header, Record, Segment
 
 _HCRC = b',"hcrc":'
 _INTS = frozenset({int})
@@ -47,7 +47,7 @@ def encode_segment(
 ) -> bytes:
     """The bytes of a segment of these records, which are in order and have no hole between their ids.
 
-    Raises TooLarge when a record takes more than LIMIT bytes, ValueError when the ids do not go on.
+    Raises TooLarge or InvalidValue as `encode_line` does, ValueError when the ids do not go on.
     """
     lines = []
     expect = records[0]["id"]
@@ -55,14 +55,7 @@ def encode_segment(
         if record["id"] != expect:
             raise ValueError(f"record {record['id']} stands where {expect} is due")
         expect = last_id(record) + 1
-        line = orjson.dumps(record)
-        if len(line) > LIMIT:
-            raise TooLarge(
-                f"record {record['id']} takes {len(line)} bytes, the limit is {LIMIT}",
-                size=len(line),
-                limit=LIMIT,
-            )
-        lines.append(line)
+        lines.append(encode_line(record))
     first = records[0]["id"]
     return frame(log, first, expect - 1, lines, nonce=nonce, epoch=epoch, run=run, prev=prev, lease=lease)
 

@@ -208,12 +208,17 @@ def mend(text: str) -> str:
 
 
 def encode_record(first: int, ts: int, body: Record) -> bytes:
+    """A body with its id and ts as one line; raises as `encode_line` does."""
+    record = {"id": first, "ts": ts, **body}
+    record["id"], record["ts"] = first, ts  # a body that has such fields cannot choose its place
+    return encode_line(record)
+
+
+def encode_line(record: Record) -> bytes:
     """One record as its line, without the line end.
 
     Raises TooLarge above LIMIT (measured on these bytes), InvalidValue for what JSON cannot hold.
     """
-    record = {"id": first, "ts": ts, **body}
-    record["id"], record["ts"] = first, ts  # a body that has such fields cannot choose its place
     try:
         data = orjson.dumps(record)
     except orjson.JSONEncodeError as error:
