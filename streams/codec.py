@@ -226,7 +226,8 @@ def _check_ids(records: list[Record], header: Header, body: bytes, start: int, k
     expect = header.first
     try:
         for record in records:
-            if record["id"] != expect:
+            i = record["id"]
+            if i != expect or type(i) is not int:
                 break
             if "cuts" in record:
                 cuts = record["cuts"]

@@ -208,8 +208,9 @@ def append_input(
     """Append one record to the in log, among any number of senders; returns its id.
 
     `build(id)` makes the record (`id`, and `ts` if it has none, are put in) and is called again when the
-    place is lost. `check` is called before each attempt with the newest records (at most 32, none older than two minutes, oldest
-    first): it returns the id of an earlier input that this one repeats, or None; what it raises passes on.
+    place is lost. `check` is called before each attempt with the newest records (at most 32, none older than
+    two minutes, oldest first): it returns the id of an earlier input that this one repeats, or None; what
+    it raises passes on.
 
     Raises TooLarge or InvalidValue before anything is written, Unknown when the create was never answered,
     Unreachable when the place was lost again and again until the deadline (seconds).
