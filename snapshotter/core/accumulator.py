@@ -186,16 +186,17 @@ class Accumulator(Draft):
         """A delta that could not take the fast way: its part is in another step or state, or gone."""
         call = chunk["toolCallId"]
         stream = self._inputs.get(call)
-        found = self.find_call(call) if stream is None else self._step_calls.get((call, stream.dynamic))
+        found = self.find_here(call) if stream is None else self._step_calls.get((call, stream.dynamic))
         if self._replays(found, chunk):
             return False
         if stream is None:
             return self._orphan(chunk, "toolCallId", "start")
         stream.append(chunk["inputTextDelta"])
-        extra = {"toolCallId": call, **stream.extra}
-        stream.place = self._move(
-            found, extra, stream.name, stream.dynamic, "input-streaming", streamed_fields(stream)
-        )
+        fields = streamed_fields(stream)
+        if found is None and stream.dynamic:
+            del fields["rawInput"]  # the client shows it from the next delta on
+        extra: Part = {"toolCallId": call, **stream.extra}
+        stream.place = self._move(found, extra, stream.name, stream.dynamic, "input-streaming", fields)
         self._streaming[call] = stream
         return True
 
