@@ -32,6 +32,8 @@ def check_prefix(prefix: str) -> str:
     if not prefix:
         return ""
     check_path(prefix, "the store's prefix")
+    if "%" in prefix:  # some servers and proxies would read %2F or %2E as what they stand for
+        raise InvalidId(f"the store's prefix {prefix!r} holds a %; choose plain names")
     if len(prefix) > KEY_BYTES // 2:
         raise InvalidId(
             f"the store's prefix is {len(prefix)} bytes long; at most {KEY_BYTES // 2} leave room for keys"

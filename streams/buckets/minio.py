@@ -1,0 +1,274 @@
+"""MinIO and what speaks its protocol, through minio-py. The only file that imports minio or urllib3.
+
+minio-py has no public way to put under a condition, and the obvious spelling is a trap: `metadata=
+{"If-None-Match": "*"}` stores that text with the object and overwrites. A presigned URL leaves the
+headers unsigned, and MinIO refuses unsigned `x-amz-meta-` headers, so the nonce could not travel. So
+requests go through the client's own `_execute`, which signs every header; the version is pinned, and
+opening a bucket checks that `_execute` still is what this file was written for.
+
+The pool neither retries nor follows redirects (a re-sent conditional write reports its own success as a
+lost race), has time-outs (the default is five minutes), and the region is always given, so that no
+request is spent on asking for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree as ET
+
+import certifi
+import urllib3
+from minio import Minio
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from urllib3.exceptions import HTTPError, SSLError
+
+from streams.buckets.base import Blob, Entry, Head, Page, Written
+from streams.buckets.names import KEY_BYTES, check_path, check_prefix, root_of
+from streams.buckets.remote import (
+    CONNECT_SECONDS,
+    CONNECTIONS,
+    DEFAULT_REGION,
+    META_NONCE,
+    READ_SECONDS,
+    STALE_KEYS,
+    Keys,
+    date_of,
+    error_for,
+    iso_of,
+    not_s3,
+)
+from streams.errors import (
+    CredentialsExpired,
+    InvalidId,
+    Misconfigured,
+    PreconditionFailed,
+    StreamError,
+    Unreachable,
+    WrongEndpoint,
+)
+
+T = TypeVar("T")
+
+_EXECUTE = ("method", "bucket_name", "object_name", "body", "headers", "query_params")
+_NO_KEY = frozenset({"NoSuchKey"})
+
+
+class MinioBucket:
+    """A bucket (and a prefix in it) behind `endpoint` (`http://host:port` or `https://…`).
+
+    `keys` is asked for credentials at once, and again after they have expired.
+    Raises CredentialsExpired where it has none, InvalidId for an endpoint that is none.
+    """
+
+    trusted = False
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint: str,
+        region: str | None = None,
+        keys: Callable[[], Keys | None],
+    ) -> None:
+        self._bucket = bucket
+        self._root = root_of(check_prefix(prefix))
+        self._endpoint = urlsplit(endpoint)
+        self._region = region or DEFAULT_REGION
+        self._keys = keys
+        self._lock = threading.Lock()
+        self._built = 0
+        self._pool = urllib3.PoolManager(
+            retries=False,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+            maxsize=CONNECTIONS,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=os.environ.get("SSL_CERT_FILE") or certifi.where(),
+        )
+        secure = self._endpoint.scheme == "https"
+        self.url = f"minio://{self._endpoint.netloc}/{bucket}/{prefix}".rstrip("/") + f"?secure={secure:d}"
+        self.room = KEY_BYTES - len(self._root)
+        self._client = self._build()
+
+    def get(self, key: str) -> Blob | None:
+        answer = self._ask("GET", key, absent=_NO_KEY)
+        if answer is None:
+            return None
+        headers = answer.headers
+        return Blob(
+            answer.data,
+            _etag(headers, f"GET {key}"),
+            headers.get(f"x-amz-meta-{META_NONCE}"),
+            date_of(headers.get("Last-Modified")),
+            date_of(headers.get("Date")),
+        )
+
+    def head(self, key: str) -> Head | None:
+        answer = self._ask("HEAD", key, absent=_NO_KEY)
+        if answer is None:
+            # The answer to a HEAD has no body, so a missing bucket looks the same; a GET tells.
+            self.get(key)
+            return None
+        headers = answer.headers
+        return Head(
+            int(headers.get("Content-Length", 0)),
+            _etag(headers, f"HEAD {key}"),
+            headers.get(f"x-amz-meta-{META_NONCE}"),
+            date_of(headers.get("Last-Modified")),
+            date_of(headers.get("Date")),
+        )
+
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        nonce: str = "",
+    ) -> Written:
+        headers = {"Content-Type": "application/octet-stream"}
+        if nonce:
+            headers[f"x-amz-meta-{META_NONCE}"] = nonce
+        if if_absent:
+            headers["If-None-Match"] = "*"
+        if if_match is not None:
+            headers["If-Match"] = if_match
+        absent = _NO_KEY if if_match is not None else frozenset()
+        answer = self._ask("PUT", key, body=data, headers=headers, absent=absent)
+        if answer is None:
+            raise PreconditionFailed(f"PUT {key}: the object to be replaced does not exist")
+        return Written(_etag(answer.headers, f"PUT {key}"), date_of(answer.headers.get("Date")))
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
+        query = {
+            "list-type": "2",
+            "max-keys": str(limit),
+            "prefix": self._root + prefix,
+            "encoding-type": "url",
+        }
+        if after:
+            query["start-after"] = self._root + after
+        while True:
+            answer = self._ask("GET", None, query_params=query)
+            page, token = self._page(answer, after)
+            if page.entries or not page.more:
+                return page
+            # A page may be empty with more behind it; then only the store's token leads on.
+            query["continuation-token"] = token
+
+    def delete(self, key: str) -> None:
+        self._ask("DELETE", key, absent=_NO_KEY)
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    def _page(self, answer: Any, after: str) -> tuple[Page, str]:
+        try:
+            tree = ET.fromstring(answer.data)  # noqa: S314 - expat bounds entity expansion itself
+        except ET.ParseError as error:
+            raise not_s3("LIST") from error
+        space = tree.tag.partition("}")[0] + "}" if tree.tag.startswith("{") else ""
+        if tree.tag != f"{space}ListBucketResult":
+            raise not_s3("LIST")
+        encoded = tree.findtext(f"{space}EncodingType") == "url"
+        entries = []
+        for found in tree.iterfind(f"{space}Contents"):
+            key = found.findtext(f"{space}Key") or ""
+            key = unquote(key) if encoded else key
+            size = int(found.findtext(f"{space}Size") or 0)
+            etag = found.findtext(f"{space}ETag") or ""
+            modified = iso_of(found.findtext(f"{space}LastModified"))
+            entries.append(Entry(key[len(self._root) :], size, etag, modified))
+        more = tree.findtext(f"{space}IsTruncated") == "true"
+        resume = entries[-1].key if entries else after
+        page = Page(tuple(entries), more, resume, date_of(answer.headers.get("Date")))
+        return page, tree.findtext(f"{space}NextContinuationToken") or ""
+
+    def _ask(
+        self,
+        method: str,
+        key: str | None,
+        *,
+        absent: frozenset[str] = frozenset(),
+        refreshed: bool = False,
+        **request: Any,
+    ) -> Any:
+        """The one border: the answer, None for a 404 of a code in `absent`, or a typed error."""
+        what = f"{method} {key}" if key is not None else "LIST"
+        full = None if key is None else self._root + check_path(key, "the key")
+        built = self._built
+        try:
+            return self._client._execute(method, self._bucket, full, **request)
+        except S3Error as error:
+            status = error.response.status
+            if status == 404 and error.code in absent:
+                return None
+            if error.code not in STALE_KEYS or refreshed:
+                raise error_for(status, error.code or "", what) from error
+        except (MinioException, HTTPError, OSError, ValueError, TypeError) as error:
+            raise _typed(error, what) from error
+        self._rebuild(built)
+        return self._ask(method, key, absent=absent, refreshed=True, **request)
+
+    def _rebuild(self, built: int) -> None:
+        """Build the client again, unless another thread has done so since the build that failed."""
+        with self._lock:
+            if self._built == built:
+                self._client = self._build()
+                self._built += 1
+
+    def _build(self) -> Minio:
+        keys = self._keys()
+        if keys is None:
+            raise CredentialsExpired(
+                f"{self.url}: no credentials; set OBJECT_STORE_ACCESS_KEY_ID and "
+                "OBJECT_STORE_SECRET_ACCESS_KEY, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
+        try:
+            client = Minio(
+                endpoint=self._endpoint.netloc,
+                access_key=keys.access_key,
+                secret_key=keys.secret_key,
+                session_token=keys.session_token,
+                secure=self._endpoint.scheme == "https",
+                region=self._region,
+                http_client=self._pool,
+            )
+        except ValueError as error:
+            raise InvalidId(f"{self.url}: {error}") from error
+        check_driver(client)
+        return client
+
+
+def check_driver(client: Minio) -> None:
+    """Raise Misconfigured unless this minio-py sends requests the way this file relies on."""
+    execute = getattr(client, "_execute", None)
+    if execute is None or not set(_EXECUTE) <= set(inspect.signature(execute).parameters):
+        raise Misconfigured("this version of minio is not supported: pip install 'minio>=7.2,<7.3'")
+
+
+def _typed(error: Exception, what: str) -> StreamError:
+    """The typed error for an answer that is not S3's XML, or for none at all."""
+    if isinstance(error, InvalidResponseError | ServerError):
+        # One of the two; minio-py has no public name for the first.
+        return error_for(int(getattr(error, "_code", 0) or getattr(error, "_status_code", 0)), "", what)
+    if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return WrongEndpoint(f"{what}: the endpoint's certificate cannot be verified")
+    if isinstance(error, HTTPError | OSError):
+        return Unreachable(f"{what}: no whole answer ({type(error).__name__})")
+    return Misconfigured(f"{what}: the driver cannot make this request ({type(error).__name__})")
+
+
+def _etag(headers: Any, what: str) -> str:
+    etag = headers.get("ETag")
+    if not etag:
+        raise not_s3(what)
+    return str(etag)

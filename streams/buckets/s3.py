@@ -1,0 +1,301 @@
+"""S3 and what speaks its protocol, through boto3. The only file that imports boto3 or botocore.
+
+One call is one request: the driver's own retries are off, since it would re-send a conditional write
+and report its own success as a lost race. Its `Expect: 100-continue` is off, because it costs a second
+round trip per PUT; checksums only where required, because some stores keep their framing in the object.
+
+One exception: when the store says that the session token has expired, the client is built again, once
+per call, and the same request repeated. Such a refusal is an answer: nothing was applied.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.exceptions as failures
+from botocore.config import Config
+from botocore.handlers import add_expect_header
+from botocore.parsers import ResponseParserError
+
+from streams.buckets.base import Blob, Entry, Head, Page, Written
+from streams.buckets.names import KEY_BYTES, check_path, check_prefix, root_of
+from streams.buckets.remote import (
+    CONNECT_SECONDS,
+    CONNECTIONS,
+    DEFAULT_REGION,
+    META_NONCE,
+    READ_SECONDS,
+    STALE_KEYS,
+    Keys,
+    date_of,
+    error_for,
+    not_s3,
+)
+from streams.errors import (
+    CredentialsExpired,
+    InvalidId,
+    Misconfigured,
+    PreconditionFailed,
+    StreamError,
+    Unreachable,
+    WrongEndpoint,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+T = TypeVar("T")
+Session = boto3.Session | Callable[[], boto3.Session]
+
+# A 404 that means "no such key". A HEAD has no code; anything but a store may give a bare 404 to a GET.
+_NO_KEY = frozenset({"NoSuchKey"})
+_NO_KEY_HEAD = _NO_KEY | {"404", "NotFound", ""}
+
+_NO_KEYS = (
+    failures.NoCredentialsError,
+    failures.PartialCredentialsError,
+    failures.CredentialRetrievalError,
+    failures.NoAuthTokenError,
+    failures.TokenRetrievalError,
+    failures.SSOError,
+    failures.ProfileNotFound,
+)
+# The two ways in which a short body shows, and everything that the network does.
+_NO_ANSWER = (
+    OSError,
+    failures.ConnectionError,
+    failures.HTTPClientError,
+    failures.IncompleteReadError,
+    failures.ResponseStreamingError,
+    failures.MetadataRetrievalError,
+)
+
+
+class S3Bucket:
+    """A bucket (and a prefix in it) behind an S3 endpoint; without `endpoint`, AWS.
+
+    `session` (or a function that makes one) brings the user's own credentials, and wins; else `keys` is
+    asked; else boto3 looks where it always does (environment, profiles, instance roles). A function is
+    called again after its credentials expired.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint: str | None = None,
+        region: str | None = None,
+        session: Session | None = None,
+        keys: Callable[[], Keys | None] | None = None,
+    ) -> None:
+        self._bucket = bucket
+        self._root = root_of(check_prefix(prefix))
+        self._endpoint = endpoint
+        self._region = region
+        self._session = session
+        self._keys = keys
+        self._lock = threading.Lock()
+        self._built = 0
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/") + (f"?endpoint={endpoint}" if endpoint else "")
+        self.room = KEY_BYTES - len(self._root)
+        self._client = self._build()
+        host = urlsplit(self._client.meta.endpoint_url).hostname or ""
+        # Directory buckets list in no order and are not proven; every other AWS bucket keeps conditions.
+        self.trusted = host.endswith((".amazonaws.com", ".amazonaws.com.cn")) and not bucket.endswith(
+            "--x-s3"
+        )
+
+    def get(self, key: str) -> Blob | None:
+        def request(client: S3Client) -> Blob:
+            answer = client.get_object(Bucket=self._bucket, Key=self._full(key))
+            data = answer["Body"].read()
+            nonce = answer.get("Metadata", {}).get(META_NONCE)
+            return Blob(data, _etag(answer, key), nonce, _modified(answer), _date(answer))
+
+        return self._ask(f"GET {key}", request, _NO_KEY)
+
+    def head(self, key: str) -> Head | None:
+        def request(client: S3Client) -> Head:
+            answer = client.head_object(Bucket=self._bucket, Key=self._full(key))
+            nonce = answer.get("Metadata", {}).get(META_NONCE)
+            return Head(answer["ContentLength"], _etag(answer, key), nonce, _modified(answer), _date(answer))
+
+        found = self._ask(f"HEAD {key}", request, _NO_KEY_HEAD)
+        if found is None:
+            # The answer to a HEAD has no body, so a missing bucket looks the same; a GET tells.
+            self.get(key)
+        return found
+
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        nonce: str = "",
+    ) -> Written:
+        extra: dict[str, Any] = {"Metadata": {META_NONCE: nonce}} if nonce else {}
+        if if_absent:
+            extra["IfNoneMatch"] = "*"
+        if if_match is not None:
+            extra["IfMatch"] = if_match
+
+        def request(client: S3Client) -> Written:
+            answer = client.put_object(Bucket=self._bucket, Key=self._full(key), Body=data, **extra)
+            return Written(_etag(answer, key), _date(answer))
+
+        written = self._ask(f"PUT {key}", request, _NO_KEY if if_match is not None else frozenset())
+        if written is None:
+            raise PreconditionFailed(f"PUT {key}: the object to be replaced does not exist")
+        return written
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
+        where: dict[str, Any] = {"StartAfter": self._root + after} if after else {}
+
+        def request(client: S3Client) -> Page:
+            while True:
+                answer = client.list_objects_v2(
+                    Bucket=self._bucket, Prefix=self._root + prefix, MaxKeys=limit, **where
+                )
+                page = self._page(answer, after)
+                if page.entries or not page.more:
+                    return page
+                # A page may be empty with more behind it; then only the store's token leads on.
+                where["ContinuationToken"] = answer["NextContinuationToken"]
+
+        page = self._ask(f"LIST {prefix}", request)
+        assert page is not None  # no code stands for absence here
+        return page
+
+    def delete(self, key: str) -> None:
+        self._ask(
+            f"DELETE {key}",
+            lambda client: client.delete_object(Bucket=self._bucket, Key=self._full(key)),
+            _NO_KEY,
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    def _full(self, key: str) -> str:
+        return self._root + check_path(key, "the key")
+
+    def _page(self, answer: Mapping[str, Any], after: str) -> Page:
+        if "IsTruncated" not in answer:
+            raise not_s3("LIST")
+        entries = tuple(
+            Entry(
+                found["Key"][len(self._root) :],
+                found["Size"],
+                found.get("ETag", ""),
+                round(found["LastModified"].timestamp() * 1000),
+            )
+            for found in answer.get("Contents", ())
+        )
+        return Page(entries, answer["IsTruncated"], entries[-1].key if entries else after, _date(answer))
+
+    def _ask(
+        self,
+        what: str,
+        request: Callable[[S3Client], T],
+        absent: frozenset[str] = frozenset(),
+        *,
+        refreshed: bool = False,
+    ) -> T | None:
+        """The one border: the answer, None for a 404 of a code in `absent`, or a typed error."""
+        built = self._built
+        try:
+            return request(self._client)
+        except failures.ClientError as error:
+            status, code = _answer(error)
+            if status == 404 and code in absent:
+                return None
+            if code not in STALE_KEYS or refreshed:
+                raise error_for(status, code, what) from error
+        except (failures.BotoCoreError, ResponseParserError, OSError) as error:
+            raise _typed(error, what) from error
+        self._rebuild(built)
+        return self._ask(what, request, absent, refreshed=True)
+
+    def _rebuild(self, built: int) -> None:
+        """Build the client again, unless another thread has done so since the build that failed."""
+        with self._lock:
+            if self._built == built:
+                self._client = self._build()
+                self._built += 1
+
+    def _build(self) -> S3Client:
+        session = self._session() if callable(self._session) else self._session
+        if session is None:
+            keys = self._keys() if self._keys else None
+            session = boto3.Session() if keys is None else _session_of(keys)
+        config = Config(
+            retries={"total_max_attempts": 1},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            max_pool_connections=CONNECTIONS,
+            parameter_validation=False,
+            s3={"addressing_style": "path"} if self._endpoint else {},
+        )
+        region = self._region or session.region_name or DEFAULT_REGION
+        try:
+            client = session.client("s3", region_name=region, endpoint_url=self._endpoint, config=config)
+        except ValueError as error:  # so boto3 refuses an endpoint that is no URL
+            raise InvalidId(f"{self.url}: {error}") from error
+        client.meta.events.unregister("before-call.s3", add_expect_header)
+        return client
+
+
+def _answer(error: failures.ClientError) -> tuple[int, str]:
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status, error.response.get("Error", {}).get("Code", "")
+
+
+def _typed(error: Exception, what: str) -> StreamError:
+    """The typed error for a request that got no S3 answer."""
+    if isinstance(error, ResponseParserError):
+        return not_s3(what)
+    if isinstance(error, _NO_KEYS):
+        return CredentialsExpired(
+            f"{what}: no usable credentials ({type(error).__name__}); set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or OBJECT_STORE_ACCESS_KEY_ID and OBJECT_STORE_SECRET_ACCESS_KEY"
+        )
+    if isinstance(error, failures.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return WrongEndpoint(f"{what}: the endpoint's certificate cannot be verified")
+    if isinstance(error, _NO_ANSWER):
+        return Unreachable(f"{what}: no whole answer ({type(error).__name__})")
+    return Misconfigured(f"{what}: the driver cannot make this request ({type(error).__name__})")
+
+
+def _etag(answer: Mapping[str, Any], what: str) -> str:
+    etag = answer.get("ETag")
+    if not etag:
+        raise not_s3(what)
+    return str(etag)
+
+
+def _modified(answer: Mapping[str, Any]) -> int | None:
+    modified = answer.get("LastModified")
+    return None if modified is None else round(modified.timestamp() * 1000)
+
+
+def _date(answer: Mapping[str, Any]) -> int | None:
+    return date_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
+
+
+def _session_of(keys: Keys) -> boto3.Session:
+    return boto3.Session(
+        aws_access_key_id=keys.access_key,
+        aws_secret_access_key=keys.secret_key,
+        aws_session_token=keys.session_token,
+    )

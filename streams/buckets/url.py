@@ -1,0 +1,233 @@
+"""From a store URL to a bucket. A driver is imported only when its URL is opened.
+
+    s3://bucket/prefix?endpoint=http://host:9000&region=eu-west-1     both parameters may be left out
+    minio://host:9000/bucket/prefix?secure=0&region=…                 https, except to loopback or secure=0
+    file:///absolute/path
+    memory://name/prefix                                              one store per name and process
+    bucket/prefix                                                     with OBJECT_STORE_DEFAULT_PROTOCOL
+
+Secrets never stand in a URL; they come from a session or the environment:
+
+    endpoint      AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, else OBJECT_STORE_BASE_URL
+    region        AWS_REGION, AWS_DEFAULT_REGION, else OBJECT_STORE_REGION
+    credentials   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
+                  else OBJECT_STORE_ACCESS_KEY_ID, OBJECT_STORE_SECRET_ACCESS_KEY,
+                  else (s3) wherever boto3 looks: profiles, instance and container roles
+
+Where the endpoint comes from OBJECT_STORE_BASE_URL, the OBJECT_STORE_ values go first, so that one
+store's keys are not sent to another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from streams.buckets.base import Bucket
+from streams.buckets.file import FileBucket
+from streams.buckets.memory import MemoryBucket
+from streams.buckets.names import check_path, check_prefix
+from streams.buckets.remote import Keys
+from streams.clock import Clock
+from streams.errors import InvalidId, Misconfigured
+
+_PARAMETERS = {
+    "s3": frozenset({"endpoint", "region"}),
+    "minio": frozenset({"secure", "region"}),
+    "file": frozenset[str](),
+    "memory": frozenset[str](),
+}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def open_bucket(
+    url: str,
+    *,
+    session: Any = None,
+    clock: Clock | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Bucket:
+    """Open the bucket that `url` names. Nothing is sent yet.
+
+    `session` is a `boto3.Session`, or a function that returns one (called again once its credentials have
+    expired). `clock` dates what file and memory stores keep. `env` stands in for `os.environ`.
+
+    Raises InvalidId for a URL that cannot be, Misconfigured for a driver that is not installed, and
+    CredentialsExpired where a minio URL has no credentials.
+    """
+    env = os.environ if env is None else env
+    scheme, rest = _scheme(url, env)
+    parts, parameters = _split(scheme, rest)
+    path = parts.path.removeprefix("/").removesuffix("/")
+    if scheme == "file":
+        return _file(parts.netloc, parts.path, clock)
+    if scheme == "memory":
+        return MemoryBucket(clock, name=parts.netloc, prefix=check_prefix(path))
+    if scheme == "s3":
+        return _s3(_bucket(parts.netloc), check_prefix(path), parameters, session, env)
+    bucket, _, prefix = path.partition("/")
+    return _minio(parts.netloc, _bucket(bucket), check_prefix(prefix), parameters, session, env)
+
+
+def _scheme(url: str, env: Mapping[str, str]) -> tuple[str, str]:
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        scheme, rest = env.get("OBJECT_STORE_DEFAULT_PROTOCOL", ""), url
+        if not scheme:
+            raise InvalidId(
+                "the store URL has no scheme; begin it with s3://, minio://, file:// or memory://"
+            )
+        if scheme == "minio":
+            rest = f"/{url}"  # the host is OBJECT_STORE_BASE_URL's
+    if scheme not in _PARAMETERS:
+        known = ", ".join(f"{name}://" for name in _PARAMETERS)
+        raise InvalidId(f"no store is called {scheme[:20]!r}; there are {known}")
+    return scheme, rest
+
+
+def _split(scheme: str, rest: str) -> tuple[Any, dict[str, str]]:
+    """The URL's parts and its known parameters. No message repeats what may be a secret."""
+    try:
+        parts = urlsplit(f"//{rest}")
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        _ = parts.port
+    except ValueError as error:
+        raise InvalidId(f"the {scheme} URL cannot be read: {error}") from None
+    if "@" in parts.netloc:
+        raise InvalidId("the store URL holds credentials; take them out and set them in the environment")
+    if parts.fragment:
+        raise InvalidId("the store URL holds a '#'; take it out")
+    for name, _value in pairs:
+        if name not in _PARAMETERS[scheme]:
+            known = ", ".join(sorted(_PARAMETERS[scheme])) or "none"
+            raise InvalidId(
+                f"a {scheme} URL has no parameter {name[:40]!r} (known: {known}); "
+                "credentials belong in the environment"
+            )
+    return parts, dict(pairs)
+
+
+def _bucket(name: str) -> str:
+    if not name:
+        raise InvalidId("the store URL names no bucket")
+    if "/" in check_path(name, "the bucket") or "%" in name:
+        raise InvalidId(f"{name!r} is no bucket name")
+    return name
+
+
+def _file(host: str, path: str, clock: Clock | None) -> Bucket:
+    if host not in ("", "localhost"):
+        raise InvalidId(f"write file:///{host}… with three slashes: a file URL holds an absolute path")
+    path = unquote(path)
+    if any(segment in (".", "..") for segment in path.split("/")) or "\0" in path:
+        raise InvalidId("the file URL's path has a segment '.' or '..'; write the plain absolute path")
+    if not path.strip("/"):
+        raise InvalidId("the file URL names no folder")
+    return FileBucket(path, clock)
+
+
+def _s3(bucket: str, prefix: str, parameters: dict[str, str], session: Any, env: Mapping[str, str]) -> Bucket:
+    endpoint, own = _endpoint(env, parameters.get("endpoint"))
+    driver = _driver("s3", ("boto3", "botocore"))
+    opened: Bucket = driver.S3Bucket(
+        bucket,
+        prefix,
+        endpoint=endpoint,
+        region=parameters.get("region") or _region(env, own),
+        session=session,
+        keys=lambda: _keys(env, own),
+    )
+    return opened
+
+
+def _minio(
+    host: str, bucket: str, prefix: str, parameters: dict[str, str], session: Any, env: Mapping[str, str]
+) -> Bucket:
+    endpoint, own = None, False
+    if host:
+        name = urlsplit(f"//{host}").hostname or ""
+        secure = parameters.get("secure", "0" if name in _LOOPBACK else "1")
+        if secure not in ("0", "1"):
+            raise InvalidId("secure= is 0 (http) or 1 (https)")
+        endpoint = f"{'https' if secure == '1' else 'http'}://{host}"
+    else:
+        endpoint, own = _endpoint(env, None)
+    if endpoint is None:
+        raise InvalidId("the minio URL names no host, and OBJECT_STORE_BASE_URL is not set")
+    driver = _driver("minio", ("minio", "urllib3", "certifi"))
+    opened: Bucket = driver.MinioBucket(
+        bucket,
+        prefix,
+        endpoint=_checked(endpoint),
+        region=parameters.get("region") or _region(env, own),
+        keys=(lambda: _keys(env, own)) if session is None else _keys_of(session),
+    )
+    return opened
+
+
+def _driver(name: str, packages: tuple[str, ...]) -> Any:
+    try:
+        return import_module(f"streams.buckets.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in packages:
+            raise
+        raise Misconfigured(
+            f"{name}:// needs a driver that is not installed: pip install 'snapshotter[{name}]'"
+        ) from error
+
+
+# --- the environment ------------------------------------------------------------------------------------
+
+
+def _endpoint(env: Mapping[str, str], given: str | None) -> tuple[str | None, bool]:
+    """The endpoint (None: AWS), and whether it is OBJECT_STORE_BASE_URL's."""
+    found = given or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
+    if found:
+        return _checked(found), False
+    base = env.get("OBJECT_STORE_BASE_URL")
+    return (_checked(base), True) if base else (None, False)
+
+
+def _checked(endpoint: str) -> str:
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise InvalidId("the endpoint must read http://host:port or https://host, with no credentials in it")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise InvalidId("the endpoint has a path; put the bucket and the prefix into the store URL instead")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _region(env: Mapping[str, str], own: bool) -> str | None:
+    aws = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
+    ours = env.get("OBJECT_STORE_REGION")
+    return ((ours or aws) if own else (aws or ours)) or None
+
+
+def _keys(env: Mapping[str, str], own: bool) -> Keys | None:
+    aws = _pair(env, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", env.get("AWS_SESSION_TOKEN"))
+    ours = _pair(env, "OBJECT_STORE_ACCESS_KEY_ID", "OBJECT_STORE_SECRET_ACCESS_KEY", None)
+    if env.get("AWS_PROFILE") and not own and aws is None:
+        return None  # the user chose a profile; boto3 reads it
+    return (ours or aws) if own else (aws or ours)
+
+
+def _pair(env: Mapping[str, str], name: str, secret: str, token: str | None) -> Keys | None:
+    if not env.get(name) or not env.get(secret):
+        return None
+    return Keys(env[name], env[secret], token or None)
+
+
+def _keys_of(session: Any) -> Callable[[], Keys | None]:
+    """Credentials of a boto3 session (or of one that a function makes) for the driver that takes keys."""
+
+    def keys() -> Keys | None:
+        found = (session() if callable(session) else session).get_credentials()
+        if found is None:
+            return None
+        frozen = found.get_frozen_credentials()
+        return Keys(frozen.access_key, frozen.secret_key, frozen.token)
+
+    return keys

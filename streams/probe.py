@@ -1,0 +1,236 @@
+"""Does this store keep what the engine needs? Asked once, by trying it; the answer is kept in the store.
+
+Many servers that speak S3 take a conditional write and ignore the condition. Two workers would then
+overwrite each other and nobody would notice. So before the first write to a store that is not known,
+the probe does what the engine does, on keys of its own:
+
+    create     If-None-Match: * creates once, and of racing creates exactly one wins
+    replace    If-Match replaces the named version alone, and of racing replacements exactly one wins
+    exact      the bytes come back as they were (some stores keep a driver's upload framing)
+    listing    keys come in ascending byte order, after a given one
+
+Its keys are `probe/<token>-…`, and it deletes them whatever happens. Readers never probe.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import orjson
+
+from streams.buckets.base import Written
+from streams.clock import Clock
+from streams.errors import Corrupt, NewerVersion, PreconditionFailed, StreamError, Unreachable, Unsupported
+from streams.store import Store
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+KEY = "capabilities.json"
+VERSION = 1
+RACERS = 3  # some real servers answer a fourth racer on one key only after seconds
+ROUNDS = 2
+_TRIES = 4
+# What a driver's chunked upload looks like when a store keeps it, and bytes that no text codec leaves alone.
+_BODY = b"15\r\n{}\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n" + bytes(range(256))
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store was found to keep. `etag`: how If-Match wants it; "none" where it never held.
+
+    `checked_at` is epoch milliseconds by this machine's clock.
+    """
+
+    create: bool
+    replace: bool
+    exact: bool
+    listing: bool
+    etag: Literal["as-given", "unquoted", "none"]
+    checked_at: int
+
+    def encode(self) -> bytes:
+        found = asdict(self)
+        found["checkedAt"] = found.pop("checked_at")
+        return orjson.dumps({"version": VERSION, **found})
+
+
+def decode(data: bytes, key: str = KEY) -> Capabilities:
+    """Raises Corrupt, and NewerVersion for a version above ours."""
+    try:
+        found = orjson.loads(data)
+        if found["version"] > VERSION:
+            raise NewerVersion(f"{key} has version {found['version']}; this release knows {VERSION}", key=key)
+        return Capabilities(
+            create=found["create"] is True,
+            replace=found["replace"] is True,
+            exact=found.get("exact") is True,
+            listing=found["listing"] is True,
+            etag=found.get("etag", "as-given"),
+            checked_at=int(found["checkedAt"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"{key} cannot be read; delete it and probe again: {error}", key=key) from error
+
+
+def load(store: Store, key: str = KEY) -> Capabilities | None:
+    """What an earlier probe found, None where none has. Raises Corrupt, NewerVersion, the store's errors."""
+    blob = store.get(key)
+    return None if blob is None else decode(blob.data, key)
+
+
+def require(capabilities: Capabilities, *, allow_unfenced: bool = False) -> None:
+    """Raise Unsupported where the store lacks a guarantee that the engine cannot do without.
+
+    With `allow_unfenced` a store without conditional create is taken, with a warning: then the caller vouches
+    that no session ever has two workers.
+    """
+    if not capabilities.exact:
+        raise Unsupported("the store changes the bytes of objects; update it, or use another")
+    if not capabilities.listing:
+        raise Unsupported("the store does not list keys in ascending byte order; use another bucket type")
+    if not capabilities.create:
+        if not allow_unfenced:
+            raise Unsupported(
+                "the store ignores If-None-Match, so two workers could overwrite each other; use another "
+                "store, or allow unfenced work where never more than one worker runs"
+            )
+        logger.warning("the store ignores If-None-Match: two workers on one session would go unnoticed")
+    if not capabilities.replace:
+        logger.warning("the store does not replace under If-Match (etag: %s)", capabilities.etag)
+
+
+def ensure(store: Store, *, allow_unfenced: bool = False) -> Capabilities | None:
+    """For writers: None for a store known to keep its word, else what is stored or a probe finds now.
+
+    Raises Unsupported (see `require`), Corrupt, NewerVersion and the store's errors.
+    """
+    if store.bucket.trusted:
+        return None
+    found = load(store) or probe(store, store.clock)
+    require(found, allow_unfenced=allow_unfenced)
+    return found
+
+
+def probe(store: Store, clock: Clock, *, key: str = KEY) -> Capabilities:
+    """Try the store and write down at `key` what it keeps. Raises the store's errors, never Unsupported."""
+    trial = _Trial(store, clock)
+    try:
+        create = trial.steadily(trial.creates)
+        etag = trial.steadily(trial.etag)
+        found = Capabilities(
+            create=create,
+            replace=etag != "none" and trial.steadily(partial(trial.replaces, etag)),
+            exact=trial.exact(),
+            listing=trial.lists(),
+            etag=etag,
+            checked_at=clock.now_ms(),
+        )
+    finally:
+        trial.clean()
+    store.put(key, found.encode())
+    return found
+
+
+class _Trial:
+    """One probe's keys and questions. A question answers, or raises Unreachable where it is not settled."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._prefix = f"probe/{clock.token()}-"
+        self._keys: list[str] = []
+
+    def steadily(self, question: Callable[[], T]) -> T:
+        """Ask again, on fresh keys, where the store did not answer: an unanswered write proves nothing."""
+        for attempt in range(1, _TRIES):
+            try:
+                return question()
+            except Unreachable:
+                self._clock.sleep(attempt * (1 + self._clock.jitter()) / 2)
+        return question()
+
+    def clean(self) -> None:
+        for key in self._keys:
+            try:
+                self._store.delete(key)
+            except StreamError as error:
+                logger.warning("the probe's key %s could not be deleted: %s", key, error)
+
+    def creates(self) -> bool:
+        key = self._key("create")
+        if not self._holds(key, b"1", if_absent=True) or self._holds(key, b"2", if_absent=True):
+            return False
+        return all(self._one_wins(self._key(f"race{n}"), if_absent=True) for n in range(ROUNDS))
+
+    def etag(self) -> Literal["as-given", "unquoted", "none"]:
+        key = self._key("etag")
+        etag = self._store.put(key, b"1").etag
+        if self._holds(key, b"2", if_match=etag):
+            return "as-given"
+        return "unquoted" if self._holds(key, b"2", if_match=etag.strip('"')) else "none"
+
+    def replaces(self, form: str) -> bool:
+        key = self._key("replace")
+        stale = _formed(self._store.put(key, b"1").etag, form)
+        fresh = _formed(self._store.put(key, b"2").etag, form)
+        if self._holds(key, b"3", if_match=stale) or not self._holds(key, b"3", if_match=fresh):
+            return False
+        if self._holds(self._key("absent"), b"1", if_match=fresh):
+            return False
+        for n in range(ROUNDS):
+            key = self._key(f"swap{n}")
+            etag = _formed(self._store.put(key, b"1").etag, form)
+            if not self._one_wins(key, if_match=etag):
+                return False
+        return True
+
+    def exact(self) -> bool:
+        key = self._key("exact")
+        self._store.put(key, _BODY)
+        blob = self._store.get(key)
+        return blob is not None and blob.data == _BODY
+
+    def lists(self) -> bool:
+        keys = [self._key(f"list{9 - n}-{n}") for n in (1, 2, 3)]
+        for key in keys:
+            self._store.put(key, b"")
+        keys.sort()
+        found = list(self._store.entries(f"{self._prefix}list", page=2))
+        rest = self._store.list(f"{self._prefix}list", after=keys[0], limit=1)
+        return [e.key for e in found] == keys and [e.key for e in rest.entries] == keys[1:2]
+
+    def _key(self, name: str) -> str:
+        key = f"{self._prefix}{name}-{len(self._keys)}"
+        self._keys.append(key)
+        return key
+
+    def _holds(self, key: str, data: bytes, **condition: Any) -> bool:
+        """True if the conditional write was done, False if it was refused."""
+        try:
+            self._store.bucket.put(key, data, **condition)
+        except (PreconditionFailed, Unsupported):
+            return False
+        return True
+
+    def _one_wins(self, key: str, **condition: Any) -> bool:
+        def racer(number: int) -> Written | StreamError:
+            try:
+                return self._store.bucket.put(key, f"racer {number}".encode(), **condition)
+            except (PreconditionFailed, Unsupported, Unreachable) as error:
+                return error
+
+        results = self._store.gather([partial(racer, n) for n in range(RACERS)])
+        winners = sum(isinstance(result, Written) for result in results)
+        unsettled = next((r for r in results if isinstance(r, Unreachable)), None)
+        if winners == 0 and unsettled is not None:
+            raise unsettled
+        return winners == 1
+
+
+def _formed(etag: str, form: str) -> str:
+    return etag.strip('"') if form == "unquoted" else etag

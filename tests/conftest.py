@@ -1,0 +1,180 @@
+"""Servers and buckets for the tests.
+
+Every backend runs the same suites: memory, file, and both S3 drivers against moto (an emulator in this
+process), SeaweedFS (a real server, started by `scripts/s3_server.py`) and, where the environment names
+one, any other endpoint:
+
+    SNAPSHOTTER_TEST_ENDPOINT     http://host:port of a store whose bucket SNAPSHOTTER_TEST_BUCKET exists
+    SNAPSHOTTER_TEST_ACCESS_KEY   SNAPSHOTTER_TEST_SECRET_KEY   its credentials
+    SNAPSHOTTER_TEST_SERVERS      "required": a server that cannot be started fails the run
+
+The summary at the end says which backends ran.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from streams.buckets.base import Bucket
+from streams.buckets.file import FileBucket
+from streams.buckets.memory import MemoryBucket, Space
+from streams.buckets.minio import MinioBucket
+from streams.buckets.remote import Keys
+from streams.buckets.s3 import S3Bucket
+from streams.testing.conformance import Traits
+
+ENDPOINT = os.environ.get("SNAPSHOTTER_TEST_ENDPOINT")
+BACKENDS = ["memory", "file", "s3-moto", "minio-moto", "s3-seaweed", "minio-seaweed"]
+if ENDPOINT:
+    BACKENDS += ["s3-endpoint", "minio-endpoint"]
+
+TRAITS = {
+    "memory": Traits(),
+    "file": Traits(nonces=False),
+    "moto": Traits(racers=8, rounds=6, objects=1105),
+    # A fourth racer on one key may wait for seconds there, and its folders are not in byte order.
+    "seaweed": Traits(racers=2, rounds=10, objects=1105, byte_order=False),
+    "endpoint": Traits(racers=4, rounds=10, objects=2345),
+}
+
+_ran: dict[str, int] = {}
+_roots = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An S3 endpoint with a bucket that exists."""
+
+    url: str
+    bucket: str
+    keys: Keys
+
+    def s3(self, prefix: str = "") -> S3Bucket:
+        return S3Bucket(self.bucket, prefix, endpoint=self.url, keys=lambda: self.keys)
+
+    def minio(self, prefix: str = "") -> MinioBucket:
+        return MinioBucket(self.bucket, prefix, endpoint=self.url, keys=lambda: self.keys)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One backend under test. `connect()` opens another bucket on one fresh, empty root."""
+
+    name: str
+    connect: Callable[[], Bucket]
+    traits: Traits
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[Endpoint]:
+    """moto checks a condition and then writes, with no lock between; one lock around it makes it a store."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    app = DomainDispatcherApplication(create_backend_app)
+    lock = threading.Lock()
+
+    def locked(environ: Any, start_response: Any) -> list[bytes]:
+        with lock:
+            return list(app(environ, start_response))
+
+    server = make_server("127.0.0.1", 0, locked, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}", "moto-bucket", Keys("test", "test"))
+    bucket = endpoint.s3()
+    bucket._client.create_bucket(Bucket=endpoint.bucket)
+    bucket.close()
+    yield endpoint
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A real server that checks signatures; see `scripts/s3_server.py`."""
+    script = s3_server_script()
+    try:
+        server = script.start(tmp_path_factory.mktemp("seaweed"))
+    except script.NoServer as error:
+        if os.environ.get("SNAPSHOTTER_TEST_SERVERS") == "required":
+            pytest.fail(f"SNAPSHOTTER_TEST_SERVERS=required, but: {error}")
+        pytest.skip(f"SeaweedFS is not run: {error}")
+    yield Endpoint(server.endpoint, script.BUCKET, Keys(server.access_key, server.secret_key))
+    script.stop(server)
+
+
+@pytest.fixture(scope="session")
+def named_endpoint() -> Endpoint:
+    """The endpoint that the environment names."""
+    assert ENDPOINT
+    keys = Keys(os.environ["SNAPSHOTTER_TEST_ACCESS_KEY"], os.environ["SNAPSHOTTER_TEST_SECRET_KEY"])
+    return Endpoint(ENDPOINT, os.environ["SNAPSHOTTER_TEST_BUCKET"], keys)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    """Each backend in turn, on a root of its own."""
+    name = str(request.param)
+    opened: list[Bucket] = []
+    connect = _connector(name, request, tmp_path)
+
+    def remembered() -> Bucket:
+        opened.append(connect())
+        return opened[-1]
+
+    yield Backend(name, remembered, TRAITS[name.rpartition("-")[2]])
+    for bucket in opened:
+        bucket.close()
+    _ran[name] = _ran.get(name, 0) + 1
+
+
+@pytest.fixture
+def bucket_factory(backend: Backend) -> Callable[[], Bucket]:
+    """`backend.connect`: another bucket on the same fresh root, for every backend in turn."""
+    return backend.connect
+
+
+def _connector(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Bucket]:
+    if name == "memory":
+        space = Space()
+        return lambda: MemoryBucket(space=space)
+    if name == "file":
+        return lambda: FileBucket(tmp_path / "root")
+    driver, _, server = name.partition("-")
+    fixture = {"moto": "moto_server", "seaweed": "seaweed", "endpoint": "named_endpoint"}[server]
+    endpoint: Endpoint = request.getfixturevalue(fixture)
+    # Roots differ between runs too: a named endpoint keeps what was written.
+    prefix = f"t/{os.getpid()}-{os.urandom(4).hex()}-{next(_roots)}"
+    return lambda: endpoint.s3(prefix) if driver == "s3" else endpoint.minio(prefix)
+
+
+def s3_server_script() -> ModuleType:
+    """`scripts/s3_server.py` as a module."""
+    path = Path(__file__).parent.parent / "scripts" / "s3_server.py"
+    if "s3_server" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("s3_server", path)
+        assert spec
+        assert spec.loader
+        sys.modules["s3_server"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["s3_server"])
+    return sys.modules["s3_server"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if not _ran:
+        return
+    told = ", ".join(f"{name} {_ran[name]}" if name in _ran else f"{name} NOT RUN" for name in BACKENDS)
+    terminalreporter.write_line(f"buckets tested: {told}")
