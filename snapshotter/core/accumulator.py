@@ -23,7 +23,16 @@ from typing import Any, Final
 
 from .chunks import Chunk, ChunkError, fields_of, is_end_marker, is_transient, mend, validate
 from .draft import Draft, Input, Open, merged, streamed_fields
-from .tool_parts import Part, is_dynamic, is_settled, is_tool, with_output, with_request, with_response
+from .tool_parts import (
+    Part,
+    is_dynamic,
+    is_interrupted,
+    is_settled,
+    is_tool,
+    with_output,
+    with_request,
+    with_response,
+)
 from .values import mend_text
 
 Report = Callable[[str, str], None]
@@ -54,6 +63,7 @@ class Accumulator(Draft):
         self.strict = strict
         self._report = report
         self._orphan_output = orphan_output
+        self._final = {index for index, part in enumerate(self._parts[:frozen_parts]) if is_settled(part)}
         self._fast: dict[str, tuple[str, str, Mapping[str, list[str]]]] = {
             "text-delta": ("id", "delta", self._texts),
             "reasoning-delta": ("id", "delta", self._reasonings),
@@ -88,6 +98,7 @@ class Accumulator(Draft):
         if reset and isinstance(new, str):
             if new != self.message_id:
                 self.frozen_parts = 0
+                self._final.clear()
                 self._begin({})
             self.set_id(new)
         return self._metadata(chunk)
@@ -247,7 +258,7 @@ class Accumulator(Draft):
 
     def _replays(self, index: int | None, chunk: Chunk) -> bool:
         """Whether the chunk would change what an earlier turn or attempt settled."""
-        if index is None or index >= self.frozen_parts or not is_settled(self._parts[index]):
+        if index not in self._final:
             return False
         self._say("replayed", f"{chunk['type']} {self._parts[index].get('toolCallId')}")
         return True
@@ -256,7 +267,10 @@ class Accumulator(Draft):
         if self._replays(index, chunk):
             return False
         self._detach(str(self._parts[index].get("toolCallId")))
+        late = index < self.frozen_parts and is_interrupted(self._parts[index])
         self._parts[index] = how(self._unmarked(index), chunk)
+        if late and is_settled(self._parts[index]):
+            self._final.add(index)  # one late result replaces what cleanup made, not two
         return True
 
     # -- steps, data, metadata and the rest ------------------------------------------------------

@@ -40,7 +40,7 @@ class Input(Open):
         self.name = name
         self.dynamic = dynamic
         self.encoding = said.get("inputEncoding")
-        self.extra = {key: said[key] for key in ("title", "toolMetadata") if key in said}
+        self.extra: Part = {key: said[key] for key in ("title", "toolMetadata") if key in said}
 
 
 class Draft:
