@@ -39,7 +39,7 @@ class Chain:
             self._stale = False
 
     def _note(self, position: int, message: Message) -> None:
-        self._positions[message.get("id", "")] = position
+        self._positions[_id_of(message)] = position
         if any_unsettled(message):
             self._unsettled.add(position)
         else:
@@ -48,7 +48,7 @@ class Chain:
     def find(self, message_id: Any) -> int | None:
         """Position of the newest message with this id."""
         self._refresh()
-        return self._positions.get(message_id) if isinstance(message_id, str) else None
+        return self._positions.get(message_id) if isinstance(message_id, str) and message_id else None
 
     def holds(self, message_id: str) -> bool:
         """True when one of the newest 64 messages bears the id."""
@@ -69,13 +69,13 @@ class Chain:
         """Replace one message; its id may change."""
         old = self.messages[position]
         self.messages[position] = message
-        if self._stale or old.get("id", "") != message.get("id", ""):
+        if self._stale or _id_of(old) != _id_of(message):
             self._stale = True
         else:
             # `_note` would move an older namesake's position: only the newest one is indexed.
-            newest = self._positions[message.get("id", "")]
+            newest = self._positions[_id_of(message)]
             self._note(position, message)
-            self._positions[message.get("id", "")] = max(newest, position)
+            self._positions[_id_of(message)] = max(newest, position)
 
     def splice(self, start: int, end: int, messages: Iterable[Message] = ()) -> None:
         """Replace messages[start:end]."""
@@ -87,6 +87,12 @@ class Chain:
         if length < len(self.messages):
             del self.messages[length:]
             self._stale = True
+
+
+def _id_of(message: Message) -> str:
+    """The message's id; "" where a foreign message has none."""
+    found = message.get("id")
+    return found if isinstance(found, str) else ""
 
 
 def free_id(wanted: Any, derived: str, held: Callable[[str], bool]) -> str:

@@ -12,6 +12,8 @@ Order inside a turn-start (each step sees what the one before left):
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from streams.errors import Gap
@@ -25,19 +27,30 @@ if TYPE_CHECKING:
     from .fold import Fold, Record
 
 
+def check_named(fold: Fold, record: Record) -> None:
+    """Raise Gap where a record names an input (`inputs`, `for`) that was not read."""
+    inputs = record.get("inputs")
+    named = [*inputs, record.get("for")] if isinstance(inputs, list) else [record.get("for")]
+    number = max((n for n in named if type(n) is int), default=0)
+    if number > fold.inputs.last:
+        missing = (fold.inputs.last + 1, number)
+        raise Gap(f"in log: input {number} is named and not there", log="in", missing=missing)
+
+
 def named_inputs(fold: Fold, record: Record) -> list[Input]:
-    """The inputs that a record names, in the order of their ids. Raises Gap for one that was not read."""
-    found = []
-    for number in sorted({n for n in record.get("inputs") or () if isinstance(n, int)}):
-        entry = fold.inputs.get(number)
-        if entry is not None:
-            found.append(entry)
-        elif number > fold.inputs.last:
-            missing = (fold.inputs.last + 1, number)
-            raise Gap(f"in log: input {number} is named and not there", log="in", missing=missing)
-        elif not fold.inputs.is_applied(number):
-            fold.note("unknown-input", f"input {number} is named and no longer known")
-    return found
+    """The inputs that a record names and that may still have an effect, in the order of their ids.
+
+    A duplicate stands for its first. What was applied counts only where the turn that took it was
+    interrupted: the turn that follows may take it anew.
+    """
+    found: dict[int, Input] = {}
+    for number in record.get("inputs", ()):
+        entry = fold.inputs.get(number) if type(number) is int else None
+        if entry is not None and entry.duplicate_of is not None:
+            entry = fold.inputs.get(entry.duplicate_of)
+        if entry is not None and (entry.id in fold.placed or not fold.inputs.is_applied(entry.id)):
+            found[entry.id] = entry
+    return [found[number] for number in sorted(found)]
 
 
 # -- turn-start ---------------------------------------------------------------------------------------
@@ -49,14 +62,15 @@ def open_turn(fold: Fold, record: Record) -> None:
     entries = named_inputs(fold, record)
     turn = OpenTurn(
         turn=record.get("turn", fold.turn + 1),
-        inputs=[n for n in record.get("inputs") or () if isinstance(n, int)],
+        inputs=[entry.id for entry in entries],
         acc=fold.accumulator({"id": "", "role": "assistant", "parts": []}, 0),
     )
     turn.take(record)
-    for entry in entries:
+    fresh = [entry for entry in entries if entry.id not in fold.placed]
+    for entry in fresh:
         if entry.role == "answer":
             apply_answer(fold, entry)
-    for entry in entries:
+    for entry in fresh:
         if entry.role == "regenerate":
             _regenerate(fold, entry)
     talk = [entry for entry in entries if entry.role in ("message", "edit")]
@@ -77,7 +91,7 @@ def _open_message(fold: Fold, turn: OpenTurn, record: Record, number: int) -> No
     named = record.get("messageId")
     if turn.mode == "continue":
         position = fold.chain.find(named)
-        if position is not None:
+        if position is not None and fold.chain.messages[position].get("role") == "assistant":
             seed = fold.chain.messages[position]
             turn.slot = position
             turn.seed = len(parts_of(seed))
@@ -96,20 +110,25 @@ def _open_message(fold: Fold, turn: OpenTurn, record: Record, number: int) -> No
 
 def _place(fold: Fold, turn: OpenTurn, entry: Input) -> None:
     """Put a user message, or an edit, behind the settled chain (or into the edit's place)."""
+    placed = fold.placed.get(entry.id, "")
+    if fold.chain.find(placed) is not None:
+        turn.placed[entry.id] = placed
+        return
+    replaced: set[str] = set()
     if entry.role == "edit":
         target = entry.record["messageId"]
-        for index, message in enumerate(turn.asked):
-            if message.get("id") == target:
-                del turn.asked[index:]
-                break
+        ids = [message["id"] for message in turn.asked]
+        if target in ids:
+            replaced = set(ids[ids.index(target) :])
+            del turn.asked[ids.index(target) :]
         else:
             _cut_for_edit(fold, target)
-    elif _stands(fold, entry):
-        turn.placed[entry.id] = fold.placed.get(entry.id, "")
-        return
-    message = _named(fold, entry, {m.get("id", "") for m in turn.asked})
+    message = _named(fold, entry, {m["id"] for m in turn.asked})
     turn.asked.append(message)
     turn.placed[entry.id] = message["id"]
+    for number, message_id in turn.placed.items():
+        if message_id in replaced:
+            turn.placed[number] = message["id"]
 
 
 def _named(fold: Fold, entry: Input, also: set[str]) -> Message:
@@ -121,15 +140,6 @@ def _named(fold: Fold, entry: Input, also: set[str]) -> Message:
     if wanted:
         fold.note("id-held", f"message id {wanted!r} of input {entry.id} is held; {message_id!r} is used")
     return {**entry.message, "id": message_id}
-
-
-def _stands(fold: Fold, entry: Input) -> bool:
-    """True when the input was applied before and the chain still holds its message."""
-    if entry.id in fold.placed:
-        return fold.chain.find(fold.placed[entry.id]) is not None
-    if not fold.inputs.is_applied(entry.id):
-        return False
-    return any(fold.chain.find(i) is not None for i in (f"msg-in{entry.id}", entry.message.get("id")))
 
 
 def _cut_for_edit(fold: Fold, target: str) -> None:
@@ -215,11 +225,12 @@ def apply_inputs(fold: Fold, record: Record) -> None:
         if entry.role == "message":
             fold.chain.append(_named(fold, entry, set()))
         elif entry.role == "edit":
-            _cut_for_edit(fold, entry.record["messageId"])
-            fold.chain.append(_named(fold, entry, set()))
+            with _settled_only(fold):
+                _cut_for_edit(fold, entry.record["messageId"])
+                fold.chain.append(_named(fold, entry, set()))
         elif entry.role == "answer":
             apply_answer(fold, entry)
-    fold.inputs.apply(n for n in record.get("inputs") or () if isinstance(n, int))
+    fold.inputs.apply(entry.id for entry in entries)
 
 
 # -- history operations and compaction ------------------------------------------------------------------
@@ -234,26 +245,30 @@ def set_context(fold: Fold, record: Record) -> None:
 
 
 def edit_history(fold: Fold, record: Record) -> None:
-    """One operation on the settled messages. The slot of a continue turn is of the open turn: it stays."""
-    op = record.get("op")
-    named = record.get("messageId")
-    message = record.get("message")
-    if op == "put" and isinstance(message, dict):
-        named = message.get("id")
-    turn = fold.open
-    if turn is not None and named in turn.ids():
+    """One operation on the settled messages. One that names a message of the open turn is skipped."""
+    op, named = record.get("op"), record.get("messageId")
+    if op == "put" and "message" in record:
+        named = record["message"].get("id")
+    if isinstance(named, str) and fold.open is not None and named in fold.open.ids():
         fold.note("history-of-open-turn", f"message {named!r} belongs to the open turn; skipped")
         return
-    before = fold.chain.messages[: turn.slot] if turn is not None and turn.slot is not None else None
-    slot = None
-    if turn is not None and turn.slot is not None:
-        slot = fold.chain.messages[turn.slot]
-        fold.chain.splice(turn.slot, turn.slot + 1)
-    if not _operate(fold, op, named, record):
-        fold.note("unknown-history-op", f"history {op!r} of {named!r} has nothing to act on; skipped")
-    if turn is not None and slot is not None and before is not None:
-        turn.slot = _slot_after(before, fold.chain.messages)
-        fold.chain.splice(turn.slot, turn.slot, [slot])
+    with _settled_only(fold):
+        if not _operate(fold, op, named, record):
+            fold.note("unknown-history-op", f"history {op!r} of {named!r} has nothing to act on; skipped")
+
+
+@contextmanager
+def _settled_only(fold: Fold) -> Iterator[None]:
+    """Take the message that an open turn continues out of the chain while settled messages change."""
+    turn = fold.open
+    if turn is None or turn.slot is None:
+        yield
+        return
+    before, slot = fold.chain.messages[: turn.slot], fold.chain.messages[turn.slot]
+    fold.chain.splice(turn.slot, turn.slot + 1)
+    yield
+    turn.slot = _slot_after(before, fold.chain.messages)
+    fold.chain.splice(turn.slot, turn.slot, [slot])
 
 
 def _slot_after(before: list[Message], after: list[Message]) -> int:
@@ -271,16 +286,15 @@ def _operate(fold: Fold, op: Any, named: Any, record: Record) -> bool:
         chain.cut(0)
         return True
     if op == "replace":
-        messages = record.get("messages")
-        if not isinstance(messages, list):
+        if "messages" not in record:
             return False
         fold.context = None
         chain.cut(0)
-        for message in messages:
+        for message in record["messages"]:
             _append(fold, message)
         return True
     position = chain.find(named)
-    if op == "put" and isinstance(record.get("message"), dict):
+    if op == "put" and "message" in record:
         if position is None:
             _append(fold, record["message"])
         else:

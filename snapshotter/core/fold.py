@@ -24,15 +24,23 @@ from streams.errors import Gap
 
 from . import edits
 from .accumulator import Accumulator
-from .calls import Message, any_unsettled, locate, parts_of, settled, with_output, with_part
+from .calls import Message, any_unsettled, interrupted, locate, parts_of, settled, with_part
 from .chain import Chain, free_id
-from .chunks import BOUNDARIES
+from .chunks import BOUNDARIES, mend, validate
 from .cleanup import kept_on_drop
 from .inputs import InputLog
 from .openturn import OpenTurn
+from .tool_parts import with_output, without_mark
 
 _NOTED = BOUNDARIES | {"abort", "error"}
 _OUTPUTS = ("tool-output-available", "tool-output-error")
+_AFTER_DELETE = ("fence", "heartbeat")
+_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("ts", "turn", "attempt", "epoch", "seen", "for"), int),
+    **dict.fromkeys(("run", "mode", "status", "why", "cause", "control", "upto", "messageId", "op"), str),
+    **dict.fromkeys(("inputs", "clientTools", "messages", "unset"), list),
+    **dict.fromkeys(("set", "message"), dict),
+}
 _REPORT_LIMIT = 1_000
 _UNFINISHED = 64
 
@@ -101,22 +109,40 @@ class Fold:
                 )
             record = _from_middle(record, self.cursor + 1 - number)
             number = self.cursor + 1
-        self._record = number
         chunk = record.get("chunk")
+        if chunk is None:
+            edits.check_named(self, record)
+        self._record = number
         if chunk is not None:
             kept = self.chunk(number, chunk)
             self.cursor = last
             return kept
+        known = self._control(record)
+        self.cursor = last
+        return known
+
+    def _control(self, record: Record) -> bool:
+        record = self._mended(record)
         self.timestamp = record.get("ts", self.timestamp)
-        handler = _CONTROLS.get(record.get("control", ""))
+        name = record.get("control", "")
+        handler = _CONTROLS.get(name)
         if handler is None:
-            self.note(
-                "unknown-control", f"control {record.get('control')!r} is not known here; kept, skipped"
-            )
+            self.note("unknown-control", f"control {name!r} is not known here; kept, skipped")
+        elif self.deleted and name not in _AFTER_DELETE:
+            self.note("after-delete", f"{name} after the session was deleted; skipped")
+            return False
         else:
             handler(self, record)
-        self.cursor = last
         return handler is not None
+
+    def _mended(self, record: Record) -> Record:
+        """The control without fields of a wrong type, which count as not given; null is one of them."""
+        wrong = [name for name, kind in _FIELDS.items() if name in record and type(record[name]) is not kind]
+        if not wrong:
+            return record
+        if any(record[name] is not None for name in wrong):
+            self.note("mended-control", f"{record.get('control')!r}: wrong type of {', '.join(wrong)}")
+        return {name: value for name, value in record.items() if name not in wrong}
 
     # -- chunks -----------------------------------------------------------------------------------
 
@@ -131,7 +157,7 @@ class Fold:
             self._start(turn, number, chunk)
             kept = True
         elif kind in _OUTPUTS and turn.acc.find_call(str(chunk.get("toolCallId"))) is None:
-            kept = self._late_output(chunk) or turn.acc.apply(chunk)
+            kept = self._late_output(turn, chunk) or turn.acc.apply(chunk)
         else:
             kept = turn.acc.apply(chunk)
         if kept and kind in _NOTED:
@@ -142,31 +168,28 @@ class Fold:
         """The id that the turn's message bears after this `start`, were it record `number`."""
         turn = self.open
         assert turn is not None
-        given = chunk.get("messageId")
-        if not isinstance(given, str) or not given:
-            return turn.message_id
-        if given in turn.alias or given == turn.message_id:
-            return turn.alias.get(given, given)
+        given, own = chunk.get("messageId"), turn.message_id
+        if not isinstance(given, str) or not given or given == own or turn.alias.get(given) == own:
+            return own
+        target = own
         if turn.started or turn.may_rename:
-            own = turn.message_id
             held = (lambda i: i != own and self.held(i)) if not turn.started else self.held
-            return free_id(given, f"msg-{number}", held)
-        return turn.message_id
+            target = free_id(given, f"msg-{number}", held)
+        turn.alias[given] = target  # a later start with this id means this message
+        return target
 
     def _start(self, turn: OpenTurn, number: int, chunk: Record) -> None:
-        target = self.start_id(chunk, number)
-        given = chunk.get("messageId")
-        if isinstance(given, str) and given:
-            if target != given and given not in turn.alias and turn.may_rename:
-                self.note("id-held", f"message id {given!r} is held; {target!r} is used")
-            turn.alias[given] = target
-        if target != turn.message_id:
-            if turn.started:
-                turn.next_message(target, self.accumulator)
-            else:
-                turn.acc.set_id(target)
+        if self.strict:
+            validate(chunk, turn.acc.at + 1)
+        target, given = self.start_id(chunk, number), chunk.get("messageId")
+        if target != turn.message_id and isinstance(given, str) and target != given:
+            self.note("id-held", f"message id {given!r} is held; {target!r} is used")
+        if target != turn.message_id and turn.started:
+            turn.next_message(target, self.accumulator)
+        # Ids are decided here; what is left for the accumulator is the metadata.
+        turn.acc.apply({name: value for name, value in chunk.items() if name != "messageId"})
+        turn.acc.set_id(target)
         turn.started = True
-        turn.acc.apply_start({k: v for k, v in chunk.items() if k != "messageId"}, reset=False)
 
     def accumulator(self, message: Message, frozen: int) -> Accumulator:
         return Accumulator(
@@ -176,11 +199,12 @@ class Fold:
             frozen_parts=frozen,
         )
 
-    def _late_output(self, chunk: Record) -> bool:
+    def _late_output(self, turn: OpenTurn, chunk: Record) -> bool:
         """A final result for a call that is not in this message goes, once, to the newest message where
         the call is unsettled."""
-        turn = self.open
-        if turn is None or chunk.get("preliminary") is True:
+        if self.strict:
+            validate(chunk, turn.acc.at + 1)
+        if chunk.get("preliminary") is True or mend(chunk)[0] is None:
             return False
         for index in range(len(turn.done) - 1, -1, -1):
             moved = _with_late(turn.done[index], chunk)
@@ -197,8 +221,8 @@ class Fold:
     # -- turns ------------------------------------------------------------------------------------
 
     def _turn_start(self, record: Record) -> None:
-        if self.deleted or (self.closed and record.get("epoch", 0) <= self.epoch):
-            self.note("turn-after-end", "a turn-start after the session ended; skipped")
+        if self.closed and record.get("epoch", 0) <= self.epoch:
+            self.note("turn-after-end", "a turn-start after the session was closed; skipped")
             return
         self._take_over(record)
         turn = self.open
@@ -234,22 +258,28 @@ class Fold:
         assert turn is not None
         finals = turn.finals(clean=status != "completed")
         if record.get("keep") is False:
-            cleaned = turn.cleaned()
-            finals[-1] = kept_on_drop(cleaned.message, cleaned.seed)
+            if status == "completed":
+                finals[-1] = kept_on_drop(turn.current(), turn.seed)
+            else:
+                cleaned = turn.cleaned()
+                finals[-1] = kept_on_drop(cleaned.message, cleaned.seed)
         keep = [m for m in finals if parts_of(m) or (status == "completed" and m.get("metadata"))]
         if turn.slot is None:
             for message in (*turn.asked, *keep):
                 self.chain.append(message)
         else:
+            if keep != [self.chain.messages[turn.slot]]:
+                self.touch(turn.slot)
             if len(keep) == 1:
                 self.chain.set(turn.slot, keep[0])
             else:
                 self.chain.splice(turn.slot, turn.slot + 1, keep)
             for message in turn.asked:
                 self.chain.append(message)
-        self.open = None
+        self.open = self.claim = None
         self.inputs.apply(turn.inputs)
-        self.placed = dict(turn.placed) if status == "interrupted" else {}
+        inputs = {number: turn.placed.get(number, "") for number in turn.inputs}
+        self.placed = {**self.placed, **inputs} if status == "interrupted" else {}
         if status != "completed":
             self.unfinished = [*self.unfinished, *(m["id"] for m in keep)][-_UNFINISHED:]
         self.last_turn = {"turn": turn.turn, "status": status, "messageId": turn.message_id}
@@ -273,11 +303,10 @@ class Fold:
 
     def _state(self, record: Record) -> None:
         new = dict(self.state)
-        given = record.get("set")
-        if isinstance(given, dict):
-            new.update(given)
-        for name in record.get("unset") or ():
-            new.pop(name, None)
+        new.update(record.get("set", {}))
+        for name in record.get("unset", ()):
+            if isinstance(name, str):
+                new.pop(name, None)
         self.state = new
 
     def _fence(self, record: Record) -> None:
@@ -290,17 +319,26 @@ class Fold:
             self.claim = record
         elif why == "create":
             self.closed = self.deleted = False
+            self._spend_before(record.get("for", 0))
+
+    def _spend_before(self, number: int) -> None:
+        """A session that is opened again begins anew: what was owed before is spent, without effect."""
+        for entry in self.inputs.owed():
+            if entry.id <= number:
+                self.note("input-before-create", f"input {entry.id} came before the session was opened again")
+        self.inputs.apply(range(self.inputs.applied_upto + 1, number + 1))
 
     def _session_closed(self, _record: Record) -> None:
         if self.open is not None:
             self.note("turn-left-open", f"turn {self.open.turn} was open; closed as interrupted")
             self._close("interrupted", {})
-        self.closed, self.claim = True, None
+        self.closed, self.claim, self.placed = True, None, {}
 
     def _session_deleted(self, record: Record) -> None:
         self._session_closed(record)
         self.deleted = True
-        self.chain, self.state, self.context, self.unfinished = Chain(), {}, None, []
+        self.chain, self.state, self.context = Chain(), {}, None
+        self.last_turn, self.unfinished = None, []
 
     def _heartbeat(self, _record: Record) -> None:
         """Keeps a lease, changes nothing."""
@@ -333,9 +371,9 @@ def _with_late(message: Message, chunk: Record) -> Message | None:
     index = locate(message, {"toolCallId": chunk.get("toolCallId")})
     if index is None or settled(message["parts"][index]):
         return None
-    failed = chunk.get("type") == "tool-output-error"
-    answer = {"errorText": chunk.get("errorText", "")} if failed else {"output": chunk.get("output")}
-    return with_part(message, index, with_output(message["parts"][index], answer))
+    part = message["parts"][index]
+    mended = mend(chunk)[0] or chunk
+    return with_part(message, index, with_output(without_mark(part) if interrupted(part) else part, mended))
 
 
 def _from_middle(record: Record, skip: int) -> Record:

@@ -29,7 +29,18 @@ _KEEP = 64  # applied inputs this far back may still be taken anew by a turn tha
 
 _NOT_BODY = {"id", "ts", "key", "metadata", "body", "clientTools"}
 ANSWERS = ("tool-result", "tool-approval")
-KINDS = ("message", "edit", "tool-result", "tool-approval", "stop", "action", "regenerate", "close")
+
+# The kinds that this release understands, and their own fields.
+KINDS: dict[str, tuple[str, ...]] = {
+    "message": ("message",),
+    "edit": ("messageId", "message"),
+    "tool-result": ("toolCallId", "messageId", "output", "errorText"),
+    "tool-approval": ("approvalId", "toolCallId", "messageId", "approved", "reason"),
+    "stop": ("messageId",),
+    "action": ("name", "input"),
+    "regenerate": ("messageId",),
+    "close": (),
+}
 
 
 @dataclass(slots=True)
@@ -66,14 +77,20 @@ def role_of(record: dict[str, Any]) -> str:
         if kind == "edit":
             return "edit" if isinstance(record.get("messageId"), str) else "unknown"
         return {"user": "message", "assistant": "answer"}.get(str(message.get("role")), "unknown")
-    if kind in ANSWERS:
-        return "answer"
-    return kind if isinstance(kind, str) and kind in KINDS else "unknown"
+    if not isinstance(kind, str) or kind not in KINDS:
+        return "unknown"
+    if not isinstance(record.get("messageId", ""), str | None):
+        return "unknown"
+    return "answer" if kind in ANSWERS else kind
 
 
 def body_hash(record: dict[str, Any]) -> str:
-    """First 16 hex digits of the SHA-256 of the kind and the kind's own fields, keys sorted."""
-    body = {key: value for key, value in record.items() if key not in _NOT_BODY}
+    """First 16 hex digits of the SHA-256 of the kind and the kind's own fields, keys sorted. Of a kind
+    that is not known every field is its own, but those that any input may carry."""
+    kind = record.get("kind")
+    own = KINDS.get(kind) if isinstance(kind, str) else None
+    names = [name for name in record if name not in _NOT_BODY] if own is None else ["kind", *own]
+    body = {name: record[name] for name in names if name in record}
     return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 

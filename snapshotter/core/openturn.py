@@ -56,7 +56,6 @@ class OpenTurn:
     finish_reason: str | None = None
     released: str | None = None
     stash: Any = None
-    last_ts: int = 0
 
     @property
     def message_id(self) -> str:

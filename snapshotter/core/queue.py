@@ -21,7 +21,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from .calls import Message, answer_call, any_waits, calls_of, interrupted, locate
+from .calls import Message, answer_call, any_waits, calls_of, interrupted, locate, settled
 from .edits import newest_for
 from .fold import Fold
 from .inputs import Input
@@ -136,7 +136,7 @@ def concerns(turn_inputs: list[Input], stop: dict[str, Any], seen: int) -> bool:
 
 def _stop(fold: Fold, queue: Queue, entry: Input, owed: list[Input]) -> None:
     queue.spent.add(entry.id)
-    turn, named = fold.open, entry.record.get("messageId")
+    turn, named = fold.open, entry.message_id
     if turn is not None:
         taken = [e for n in turn.inputs if (e := fold.inputs.get(n)) is not None]
         asked = {message.get("id") for message in turn.asked}
@@ -214,8 +214,8 @@ def _group(view: View, queue: Queue, position: int, group: list[Input]) -> Item 
         return None
     last = position == len(view.messages) - 1
     if not waited and not last and _only_late(message):
-        for entry in group:
-            queue.spent.add(entry.id)
+        if position not in view.own:  # an answer to an open turn's message waits for its close
+            queue.spent.update(entry.id for entry in group)
         return None
     tools = view.client_tools if held else None
     if not effective or any_waits(over, tools):
@@ -226,7 +226,7 @@ def _group(view: View, queue: Queue, position: int, group: list[Input]) -> Item 
 
 def _only_late(message: Message) -> bool:
     """True when what is unsettled in the message are calls that cleanup closed: nobody waits for them."""
-    return any(interrupted(part) for _, part in calls_of(message))
+    return all(settled(part) or interrupted(part) for _, part in calls_of(message))
 
 
 # -- everything else ------------------------------------------------------------------------------------
@@ -241,14 +241,12 @@ def _talk(
         if entry.role == "edit":
             target = entry.record["messageId"]
             group = heads.get(target)
-            if group is not None:
-                group.append(entry)
-                continue
-            position = view.find(fold, target)
-            in_history = position is not None and view.messages[position].get("role") == "user"
-            group = [entry]
-            order.append(((0 if in_history else 1, entry.id), group))
-            heads[target] = group
+            if group is None:
+                position = view.find(fold, target)
+                in_history = position is not None and view.messages[position].get("role") == "user"
+                group = heads[target] = []
+                order.append(((0 if in_history else 1, entry.id), group))
+            group.append(entry)
             heads.setdefault(str(entry.message.get("id")), group)
         elif entry.role == "regenerate" and not _regenerable(fold, view, entry):
             queue.spent.add(entry.id)
@@ -256,8 +254,9 @@ def _talk(
         else:
             group = [entry]
             order.append(((1, entry.id), group))
-            if entry.role == "message":
-                heads[str(entry.message.get("id"))] = group
+            own = str(entry.message.get("id")) if entry.role == "message" else ""
+            if own and view.find(fold, own) is None:  # where it is held, an edit means the one in the history
+                heads.setdefault(own, group)
     placed += [(key, _item(group)) for key, group in order]
 
 
