@@ -1,0 +1,93 @@
+"""Durable sessions for chat agents.
+
+After each turn a session is a JSON snapshot in a bucket; append-only event logs of what came in and what
+went out are kept beside it. When a worker dies in the middle of an answer, the next one boots the session
+from these, sees the history with the unfinished answer spliced onto it, and carries on.
+
+    import snapshotter
+
+    db = snapshotter.open("s3://bucket/agents")
+    receipt = db.send("chat-42", "hi")
+    with db.boot("chat-42", receipt=receipt) as session:
+        for turn in session.turns():
+            with turn:
+                for chunk in turn.tee(model(turn.messages)):
+                    ...
+"""
+
+from __future__ import annotations
+
+from .database import Database, SessionInfo, open  # noqa: A004 - reads like the built-in on purpose
+from .errors import (
+    AccessDenied,
+    BucketMissing,
+    Busy,
+    ChunkError,
+    ClockSkew,
+    Closed,
+    Conflict,
+    Corrupt,
+    CredentialsExpired,
+    Damaged,
+    Deadline,
+    Fenced,
+    Gap,
+    InvalidId,
+    InvalidValue,
+    Misconfigured,
+    NewerVersion,
+    Refused,
+    Retryable,
+    StreamError,
+    Throttled,
+    TooLarge,
+    Unknown,
+    Unreachable,
+    Unsupported,
+    WrongEndpoint,
+)
+from .following import Event
+from .receipt import Receipt
+from .session import Session
+from .signals import Terminated, release_on_sigterm
+from .turn import Turn
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AccessDenied",
+    "BucketMissing",
+    "Busy",
+    "ChunkError",
+    "ClockSkew",
+    "Closed",
+    "Conflict",
+    "Corrupt",
+    "CredentialsExpired",
+    "Damaged",
+    "Database",
+    "Deadline",
+    "Event",
+    "Fenced",
+    "Gap",
+    "InvalidId",
+    "InvalidValue",
+    "Misconfigured",
+    "NewerVersion",
+    "Receipt",
+    "Refused",
+    "Retryable",
+    "Session",
+    "SessionInfo",
+    "StreamError",
+    "Terminated",
+    "Throttled",
+    "TooLarge",
+    "Turn",
+    "Unknown",
+    "Unreachable",
+    "Unsupported",
+    "WrongEndpoint",
+    "open",
+    "release_on_sigterm",
+]

@@ -1,0 +1,389 @@
+"""The door: sessions in one root of one store.
+
+`open(url)` gives a Database. Senders and readers use it directly and never boot a session; a worker boots
+one. A Database is safe to share between threads; what it hands out (sessions, turns, iterators) belongs to
+one thread each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from streams import keys, log, probe
+from streams.buckets.base import Bucket
+from streams.buckets.url import open_bucket
+from streams.clock import Clock, SystemClock
+from streams.errors import Busy, Refused
+from streams.store import Retries, Store
+
+from . import following, histories, sending
+from .core.calls import Message
+from .following import Event
+from .loading import Loaded, load
+from .receipt import Receipt
+from .session import POLICIES, Session
+
+STABLE_TIMEOUT = 25.0  # a stream's lease of 15 s and the 7 s of slack, with a margin
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One line of the catalogue: when the snapshot was last written (epoch ms) and its size in bytes."""
+
+    id: str
+    modified_ms: int | None
+    size: int
+
+
+def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
+    url: str,
+    *,
+    session: Any = None,
+    durability: str = "stream",
+    allow_unfenced: bool = False,
+    stable_timeout: float = STABLE_TIMEOUT,
+    env: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> Database:
+    """Open the root that a URL names: `s3://bucket/path`, `minio://host:port/bucket/path`, `file:///path`,
+    `memory://name`. Nothing is requested yet.
+
+    `session` is a `boto3.Session` with your credentials. `durability` is how soon a chunk is safe: `stream`
+    (1 to 5 s, tool calls at once), `live` (0.2 s) or `steps` (tool calls and step ends only).
+    `allow_unfenced` accepts a store without conditional create: then only you keep two workers apart.
+    `stable_timeout`: seconds that a boot waits for a living worker before it raises Busy.
+
+    Raises InvalidId for a URL that is not understood, Misconfigured where a driver or credentials lack.
+    """
+    clock = clock or SystemClock()
+    bucket = open_bucket(url, session=session, clock=clock, env=env)
+    return Database(
+        bucket, clock, durability=durability, allow_unfenced=allow_unfenced, stable_timeout=stable_timeout
+    )
+
+
+class Database:
+    """Sessions in one root. Close it, or use it with `with`."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        clock: Clock | None = None,
+        *,
+        durability: str = "stream",
+        allow_unfenced: bool = False,
+        stable_timeout: float = STABLE_TIMEOUT,
+        retries: Retries | None = None,
+    ) -> None:
+        if durability not in POLICIES:
+            raise Refused(f"unknown durability {durability!r}: stream, live or steps")
+        self.clock = clock or SystemClock()
+        self.store = Store(bucket, self.clock, retries=retries)
+        self.durability = durability
+        self._allow_unfenced = allow_unfenced
+        self._stable_timeout = stable_timeout
+        self._retries = retries
+        self._capabilities: probe.Capabilities | None = None
+        self._known = bucket.trusted
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """The root's URL, without secrets."""
+        return self.store.url
+
+    def __repr__(self) -> str:
+        return f"<snapshotter.Database {self.url}>"
+
+    def sid(self, session_id: str) -> str:
+        """The session id as one path segment. Raises InvalidId."""
+        return keys.encode_sid(session_id, self.store.room)
+
+    # -- senders ------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        session_id: str,
+        message: Message | str,
+        *,
+        key: str | None = None,
+        metadata: Any = None,
+        body: Any = None,
+        client_tools: list[str] | None = None,
+    ) -> Receipt:
+        """Append a user message (a UIMessage, or just its text). Durable when it returns.
+
+        A message without an id gets one: from `key` where that is given, else a random one. Sending the same
+        message (by its id, or by `key`) again returns the first receipt.
+
+        Raises Conflict when the id or key was used with another body, InvalidValue, TooLarge; nothing was
+        written then. Raises Unknown when the store never answered: send again with the same id or key.
+        """
+        record = sending.message_record(message, key, self.clock)
+        return self._append(session_id, sending.request(record, key, metadata, body, client_tools))
+
+    def edit(
+        self,
+        session_id: str,
+        message_id: str,
+        message: Message | str,
+        *,
+        key: str | None = None,
+        body: Any = None,
+    ) -> Receipt:
+        """Replace a user message and remove what followed it; the new one is answered."""
+        record = sending.edit_record(message_id, message)
+        return self._append(session_id, sending.request(record, key, None, body, None))
+
+    def approve(
+        self,
+        session_id: str,
+        approval_id: str | None = None,
+        *,
+        tool_call_id: str | None = None,
+        approved: bool = True,
+        reason: str | None = None,
+        key: str | None = None,
+    ) -> Receipt:
+        """Answer an approval request: grant it, or with `approved=False` deny it."""
+        record = sending.approval_record(approval_id, tool_call_id, approved, reason)
+        return self._append(session_id, sending.request(record, key))
+
+    def tool_result(
+        self,
+        session_id: str,
+        tool_call_id: str,
+        output: Any = None,
+        *,
+        error_text: str | None = None,
+        message_id: str | None = None,
+        key: str | None = None,
+    ) -> Receipt:
+        """Answer a client-side tool call, with its output or with the text of its error."""
+        record = sending.result_record(tool_call_id, output, error_text, message_id)
+        return self._append(session_id, sending.request(record, key))
+
+    def stop(self, session_id: str, message_id: str | None = None, *, key: str | None = None) -> Receipt:
+        """Ask to stop the answer to the user message `message_id` (give it: else whatever runs is meant)."""
+        return self._append(session_id, sending.request(sending.named("stop", message_id), key))
+
+    def regenerate(
+        self, session_id: str, message_id: str | None = None, *, key: str | None = None, body: Any = None
+    ) -> Receipt:
+        """Ask for a new answer in place of the assistant message `message_id`, by default the last one."""
+        return self._append(
+            session_id, sending.request(sending.named("regenerate", message_id), key, None, body)
+        )
+
+    def action(self, session_id: str, name: str, input: Any = None, *, key: str | None = None) -> Receipt:  # noqa: A002
+        """Ask the worker for something of your own; it may answer, or only edit the session."""
+        return self._append(session_id, sending.request(sending.action_record(name, input), key))
+
+    def close_session(self, session_id: str, *, key: str | None = None) -> Receipt:
+        """Close the session, after what is owed before this."""
+        return self._append(session_id, sending.request({"kind": "close"}, key))
+
+    def _append(self, session_id: str, record: dict[str, Any]) -> Receipt:
+        sid = self.sid(session_id)
+        self._ensure()
+        number, duplicate = sending.append(self.store, sid, record)
+        return Receipt(session_id, number, duplicate)
+
+    def create(
+        self, session_id: str, *, messages: list[Message] | None = None, state: dict[str, Any] | None = None
+    ) -> None:
+        """Create a session with an existing history, once. Raises Refused when it exists already."""
+        sid = self.sid(session_id)
+        self._ensure()
+        with self._session(session_id, sid, load(self._own_store(), sid)) as session:
+            sending.create(session, messages or [], state)
+
+    # -- readers ------------------------------------------------------------------------------------
+
+    def history(
+        self, session_id: str, *, limit: int | None = None, before: str | None = None
+    ) -> list[Message]:
+        """The messages as a client would see them now: answers that no worker has taken yet are laid over,
+        an unfinished answer stands at the end. `before` (a message id) and `limit` page backwards.
+
+        Raises Refused when `before` is not in the history.
+        """
+        loaded = load(self._own_store(), self.sid(session_id))
+        return histories.page(histories.shown(loaded.fold), limit, before)
+
+    def follow(
+        self,
+        session_id: str,
+        *,
+        after: int | Mapping[str, int] = 0,
+        timeout: float | None = None,
+        poll: float = 0.5,
+    ) -> Iterator[Event]:
+        """Events as they become durable: records of both logs, unpacked, each log in its order.
+
+        `after` is the last out id known, or `{"out": n, "in": m}`. Ends after `timeout` seconds of silence.
+        """
+        return following.follow(self._own_store(), self.sid(session_id), after, timeout, poll)
+
+    def records(
+        self,
+        session_id: str,
+        which: keys.Log,
+        *,
+        after: int = 0,
+        follow: bool = False,
+        timeout: float | None = None,
+        poll: float = 0.5,
+    ) -> Iterator[dict[str, Any]]:
+        """The records of one log (`in` or `out`), unpacked; with `follow` also those to come."""
+        return following.records(
+            self._own_store(), self.sid(session_id), which, after, timeout if follow else 0.0, poll
+        )
+
+    def sessions(self, *, prefix: str = "", since: int | None = None) -> Iterator[SessionInfo]:
+        """The sessions that have a snapshot, by id, one flat listing. `since`: changed then or later
+        (epoch ms, by the store's clock)."""
+        for entry in self.store.entries(keys.sessions_prefix()):
+            sid = keys.parse_snapshot(entry.key)
+            if sid is None:
+                continue
+            session_id = keys.decode_sid(sid)
+            changed = since is None or entry.modified_ms is None or entry.modified_ms >= since
+            if changed and session_id.startswith(prefix):
+                yield SessionInfo(session_id, entry.modified_ms, entry.size)
+
+    # -- workers ------------------------------------------------------------------------------------
+
+    def boot(
+        self,
+        session_id: str | None = None,
+        *,
+        receipt: Receipt | str | dict[str, Any] | None = None,
+        deadline: float | None = None,
+        takeover: bool = False,
+        stable_timeout: float | None = None,
+        client_tools: list[str] | None = None,
+        cause: str | None = None,
+    ) -> Session:
+        """Boot a session for work: read it, wait for a living worker to end or to go stale.
+
+        With the `receipt` of the input that woke this worker the in log need not be listed, and the session id
+        may be left out. `deadline`: seconds until the platform kills this process; the open turn is released
+        then. `takeover`: do not wait, the platform knows that the other worker is dead. `client_tools`: names
+        of tools that a client runs, for inputs that do not say. `cause`: why the worker before died, if known.
+
+        Nothing is written before the first turn. Raises Busy (do not acknowledge the queue message), Damaged,
+        Misconfigured, Unreachable.
+        """
+        given = Receipt.parse(receipt) if receipt is not None else None
+        if session_id is None:
+            if given is None:
+                raise Refused("boot needs a session id or a receipt")
+            session_id = given.session
+        elif given is not None and given.session != session_id:
+            raise Refused(f"the receipt is of session {given.session!r}, not {session_id!r}")
+        sid = self.sid(session_id)
+        store = self._own_store()
+        wait = 0.0 if takeover else self._stable_timeout if stable_timeout is None else stable_timeout
+
+        def read(number: int | None = None) -> Loaded:
+            return self._wait_for(store, session_id, sid, number, wait, takeover)
+
+        loaded = read(given.id if given is not None else None)
+        return self._session(
+            session_id, sid, loaded, store, read, deadline=deadline, client_tools=client_tools, cause=cause
+        )
+
+    def peek(self, session_id: str) -> Session:
+        """What the next worker would get, without waiting and without taking the session over: `busy` says
+        whether somebody is at work. Nothing is written."""
+        sid = self.sid(session_id)
+        store = self._own_store()
+        return self._session(session_id, sid, load(store, sid), store)
+
+    def _wait_for(
+        self, store: Store, session_id: str, sid: str, number: int | None, wait: float, takeover: bool
+    ) -> Loaded:
+        """Read the session; while a living worker holds it, look again until it ends or goes stale."""
+        end = self.clock.monotonic() + wait
+        while True:
+            loaded = load(store, sid, receipt=number, capabilities=not self._known)
+            if loaded.capabilities is not None:
+                self._learn(loaded.capabilities)
+            holder = loaded.holder(self.clock.now_ms())
+            if takeover or holder is None:
+                return loaded
+            left = end - self.clock.monotonic()
+            if left <= 0:
+                raise Busy(
+                    f"session {session_id!r}: run {holder.run} spoke {holder.age:.1f} s ago; do not acknowledge "
+                    f"the queue message, come back in {holder.retry_after:.0f} s",
+                    retry_after=holder.retry_after,
+                )
+            self._sleep_while_held(store, sid, loaded, min(left, holder.retry_after))
+
+    def _sleep_while_held(self, store: Store, sid: str, loaded: Loaded, seconds: float) -> None:
+        """Sleep, but only as long as the holder says nothing new: one small listing a second."""
+        end = self.clock.monotonic() + seconds
+        while (left := end - self.clock.monotonic()) > 0:
+            self.clock.sleep(min(1.0, left))
+            listing = log.newest(store, "out", sid, 1)
+            if listing.entries and listing.entries[0].first > loaded.position.id:
+                return
+
+    def _session(
+        self,
+        session_id: str,
+        sid: str,
+        loaded: Loaded,
+        store: Store | None = None,
+        reload: Any = None,
+        **options: Any,
+    ) -> Session:
+        store = store or self._own_store()
+        return Session(
+            session_id,
+            sid,
+            store,
+            loaded,
+            reload or (lambda: load(store, sid)),
+            durability=self.durability,
+            before_write=self._ensure,
+            conditional=lambda: self._capabilities is None or self._capabilities.replace,
+            **options,
+        )
+
+    # -- the store ----------------------------------------------------------------------------------
+
+    def _own_store(self) -> Store:
+        """Counters of its own for each session, over the same bucket."""
+        return Store(self.store.bucket, self.clock, retries=self._retries)
+
+    def _learn(self, capabilities: probe.Capabilities) -> None:
+        with self._lock:
+            self._capabilities, self._known = capabilities, True
+
+    def _ensure(self) -> None:
+        """Before the first write: the store keeps what the engine needs, or Unsupported is raised."""
+        if not self._known:
+            found = probe.ensure(self.store, allow_unfenced=self._allow_unfenced)
+            if found is not None:
+                self._learn(found)
+        elif self._capabilities is not None:
+            probe.require(self._capabilities, allow_unfenced=self._allow_unfenced)
+
+    def close(self) -> None:
+        """Close the driver's connections."""
+        self.store.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,73 @@
+"""Every error a user can meet, in one place. The tree is drawn in `streams.errors`; two belong to chat:
+
+    Refused   → ChunkError   a chunk that breaks a rule of the stream; nothing was stored
+    Retryable → Deadline     the worker's own deadline came; the turn was released for the next worker
+
+`except Retryable` is the one rule that a queue worker needs: do not acknowledge the message.
+"""
+
+from __future__ import annotations
+
+from streams.errors import (
+    AccessDenied,
+    BucketMissing,
+    Busy,
+    ClockSkew,
+    Closed,
+    Conflict,
+    Corrupt,
+    CredentialsExpired,
+    Damaged,
+    Fenced,
+    Gap,
+    InvalidId,
+    InvalidValue,
+    Misconfigured,
+    NewerVersion,
+    Refused,
+    Retryable,
+    StreamError,
+    Throttled,
+    TooLarge,
+    Unknown,
+    Unreachable,
+    Unsupported,
+    WrongEndpoint,
+)
+
+from .core.chunks import ChunkError
+
+
+class Deadline(Retryable):
+    """The deadline given to `boot` came: the turn was released in good order. Do not acknowledge the
+    queue message; the next worker goes on from what is stored."""
+
+
+__all__ = [
+    "AccessDenied",
+    "BucketMissing",
+    "Busy",
+    "ChunkError",
+    "ClockSkew",
+    "Closed",
+    "Conflict",
+    "Corrupt",
+    "CredentialsExpired",
+    "Damaged",
+    "Deadline",
+    "Fenced",
+    "Gap",
+    "InvalidId",
+    "InvalidValue",
+    "Misconfigured",
+    "NewerVersion",
+    "Refused",
+    "Retryable",
+    "StreamError",
+    "Throttled",
+    "TooLarge",
+    "Unknown",
+    "Unreachable",
+    "Unsupported",
+    "WrongEndpoint",
+]

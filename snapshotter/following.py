@@ -1,0 +1,109 @@
+"""Records as they become durable, for readers that show a session live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streams import log
+from streams.errors import InvalidValue
+from streams.keys import Log
+from streams.log import Vanished
+from streams.packing import unpack
+from streams.records import Cursor, Record, Segment
+from streams.store import Store
+
+_RESTARTS = 3
+_LIST_EVERY = 10  # every so many looks the log is listed: a merged segment may cover the next place
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One durable record: of which log, its id, and the record itself, unpacked."""
+
+    log: Log
+    id: int
+    record: dict[str, Any]
+
+
+class _Reader:
+    """One log from any id on, also from the middle of a segment."""
+
+    def __init__(self, store: Store, sid: str, which: Log, after: int) -> None:
+        self._store = store
+        self._sid = sid
+        self.which: Log = which
+        self._after = after
+        self._cursor: Cursor | None = None
+        self._looks = 0
+        self._vanished = 0
+
+    def fresh(self) -> list[Record]:
+        """What is new since the last call. Raises Gap, Corrupt, and Vanished when it comes three times."""
+        try:
+            segments = self._segments()
+            self._vanished = 0
+        except Vanished:
+            self._vanished += 1
+            if self._vanished >= _RESTARTS:
+                raise
+            self._looks = 0
+            return []
+        self._looks = 1 if segments else self._looks + 1
+        found = [r for s in segments for stored in s.records for r in unpack(stored)]
+        return [record for record in found if record["id"] > self._after]
+
+    def _segments(self) -> list[Segment]:
+        head: list[Segment] = []
+        if self._cursor is None:
+            head = self._enter()
+            self._cursor = Cursor(head[0].header.last, head[0].header.nonce) if head else Cursor()
+        by_name = self._looks % _LIST_EVERY > 0
+        found, self._cursor = log.look(self._store, self.which, self._sid, self._cursor, by_name=by_name)
+        return [*head, *found]
+
+    def _enter(self) -> list[Segment]:
+        """The segment that holds the id `after`."""
+        if not self._after:
+            return []
+        listing = log.tail_keys(self._store, self.which, self._sid, self._after)
+        below = [place.key for place in listing.entries if place.first <= self._after]
+        return log.fetch(self._store, below[:1])
+
+
+def records(
+    store: Store, sid: str, which: Log, after: int, timeout: float | None, poll: float
+) -> Iterator[Record]:
+    """The records of one log above `after`; ends after `timeout` seconds without a new one (None: never)."""
+    for event in _follow(store, [_Reader(store, sid, which, after)], timeout, poll):
+        yield event.record
+
+
+def follow(
+    store: Store, sid: str, after: int | Mapping[str, int], timeout: float | None, poll: float
+) -> Iterator[Event]:
+    """Both logs, each in its order; what is there already comes first."""
+    start = {"out": after} if isinstance(after, int) else dict(after)
+    if set(start) - {"in", "out"} or any(type(n) is not int or n < 0 for n in start.values()):
+        raise InvalidValue('after is an out id, or {"out": n, "in": m}', path="after")
+    readers = [_Reader(store, sid, "in", start.get("in", 0)), _Reader(store, sid, "out", start.get("out", 0))]
+    yield from _follow(store, readers, timeout, poll)
+
+
+def _follow(store: Store, readers: list[_Reader], timeout: float | None, poll: float) -> Iterator[Event]:
+    clock = store.clock
+    news_at = clock.monotonic()
+    while True:
+        found = False
+        for reader in readers:
+            for record in reader.fresh():
+                found = True
+                yield Event(reader.which, record["id"], record)
+        if found:
+            news_at = clock.monotonic()
+            continue
+        left = poll if timeout is None else news_at + timeout - clock.monotonic()
+        if left <= 0:
+            return
+        clock.sleep(min(poll, left))

@@ -1,0 +1,53 @@
+"""The history as a reader sees it."""
+
+from __future__ import annotations
+
+from streams.errors import Refused
+
+from .core.calls import Message, answer_call
+from .core.fold import Fold
+from .core.revive import revive
+
+
+def shown(fold: Fold) -> list[Message]:
+    """The messages with the owed answers laid over them: what a person clicked is seen at once, though no
+    worker has taken it yet."""
+    plan = revive(fold)
+    messages = list(plan.messages)
+    for item in plan.pending:
+        if item.kind != "tool-answers":
+            continue
+        for position in range(len(messages) - 1, -1, -1):
+            if messages[position].get("id") == item.message_id:
+                messages[position] = item.messages[0]
+                break
+    taken = {number for item in plan.pending for number in item.ids}
+    held = fold.open.inputs if fold.open is not None else ()
+    for entry in fold.inputs.owed(held):
+        if entry.role == "answer" and entry.id not in taken:
+            _overlay(messages, entry.record, entry.message_id)
+    return messages
+
+
+def _overlay(messages: list[Message], record: dict[str, object], named: str | None) -> None:
+    """Lay one half-answered message's answer over the newest message that it moves."""
+    for position in range(len(messages) - 1, -1, -1):
+        if named is not None and messages[position].get("id") != named:
+            continue
+        moved = answer_call(messages[position], record)
+        if moved is not messages[position]:
+            messages[position] = moved
+            return
+
+
+def page(messages: list[Message], limit: int | None, before: str | None) -> list[Message]:
+    """The last `limit` messages before the message `before`."""
+    if limit is not None and limit < 0:
+        raise Refused("limit is a number of messages, 0 or more")
+    end = len(messages)
+    if before is not None:
+        found = [i for i, message in enumerate(messages) if message.get("id") == before]
+        if not found:
+            raise Refused(f"no message {before!r} in the history; it may have been edited away")
+        end = found[-1]
+    return messages[0 if limit is None else max(0, end - limit) : end]

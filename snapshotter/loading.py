@@ -1,0 +1,217 @@
+"""Reading a session: snapshot and log tails into a fold, in as few round trips as it takes.
+
+    1   GET snapshot ∥ LIST the newest of out ∥ LIST the newest of in (or GET the receipt's input)
+    2   only if there is a tail: GET its segments ∥ GET the inputs that are not applied
+    3   only with a receipt whose session has inputs that were not read yet: GET those
+
+Inputs hold one record a segment and their ids have no holes, so their keys are known from the newest id:
+nothing is listed to read them. Found, absent and unreadable are never confused: an unreadable snapshot
+makes the boot read the whole log instead, is reported, and is not overwritten.
+
+The readings are not one instant. Whenever the out log names an input that the reading of the in log
+lacks, the in log is read again; a listed object that is gone starts the boot again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from streams import keys, log, probe
+from streams.buckets.base import Blob
+from streams.codec import decode_segment
+from streams.errors import Corrupt, Gap, NewerVersion
+from streams.log import Listing, Tail, Vanished
+from streams.records import Cursor, Record
+from streams.store import Store
+
+from .core.fold import Fold
+from .core.snapshot import decode, restore
+
+SLACK = 7  # seconds past its lease after which a writer counts as gone
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A worker that may be alive: its run, the age in seconds of its last word, and when to come back."""
+
+    run: str
+    age: float
+    retry_after: float
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A session as read. `etag` is the stored snapshot's, None where there is none; `readable` is false
+    for one that could not be read and must not be overwritten."""
+
+    fold: Fold
+    position: Cursor
+    etag: str | None
+    readable: bool
+    stored_cursor: int
+    lease: int = 0
+    run: str = ""
+    modified_ms: int | None = None
+    date_ms: int | None = None
+    capabilities: probe.Capabilities | None = None
+    notes: list[dict[str, Any]] = field(default_factory=list)
+
+    def holder(self, now_ms: int) -> Holder | None:
+        """Who holds the session, judged by the store's own clock; None where nobody can be alive."""
+        turn = self.fold.open
+        held = (turn is not None and turn.released is None) or self.fold.claim is not None
+        if not held or not self.lease:
+            return None
+        date = now_ms if self.date_ms is None else self.date_ms
+        age = 0.0 if self.modified_ms is None else max(0, date - self.modified_ms) / 1000
+        left = self.lease + SLACK - age
+        return Holder(self.run, age, left) if left > 0 else None
+
+
+@dataclass(slots=True)
+class _First:
+    """What the first round trip brought."""
+
+    snapshot: Blob | None
+    out: Listing
+    newest_in: int
+    inputs: list[Record]
+    capabilities: probe.Capabilities | None
+
+
+def load(store: Store, sid: str, *, receipt: int | None = None, capabilities: bool = False) -> Loaded:
+    """Read a session. `receipt`: the id of an input that is known to be there. `capabilities`: also read
+    what the probe found, in the same round trip.
+
+    Raises Gap, Corrupt, NewerVersion, and what requests raise.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return _load(store, sid, receipt, capabilities)
+        except Vanished:
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _load(store: Store, sid: str, receipt: int | None, capabilities: bool) -> Loaded:
+    first = _first_trip(store, sid, receipt, capabilities)
+    document, problem = _document(sid, first.snapshot)
+    cursor, applied = Cursor(), 0
+    if document is not None:
+        cursor = Cursor(int(document.get("lastOutEventId") or 0), document.get("lastOutNonce") or "")
+        applied = int(document.get("lastInEventId") or 0)
+    listed_in = receipt is None or not first.inputs
+    tail = Tail([], cursor, first.out)
+    wants_tail = bool(first.out.above(cursor.id)) or problem is not None
+    calls: list[Callable[[], Any]] = []
+    missing = [n for n in range(applied + 1, first.newest_in + 1) if n not in {r["id"] for r in first.inputs}]
+    calls.append(partial(read_inputs, store, sid, missing))
+    if wants_tail:
+        calls.append(partial(log.read_after, store, "out", sid, cursor, first.out))
+        if not listed_in:
+            calls.append(partial(newest_input, store, sid))
+    if missing or wants_tail:
+        found = store.gather(calls)
+        first.inputs += found[0]
+        tail = found[1] if wants_tail else tail
+        if wants_tail and not listed_in:
+            first.inputs += read_inputs(store, sid, range(first.newest_in + 1, found[2] + 1))
+    if problem is not None and (not tail.segments or tail.segments[0].header.first != 1):
+        raise problem
+    fold = _fold(store, sid, document, first.inputs, tail)
+    loaded = Loaded(
+        fold=fold,
+        position=tail.last,
+        etag=first.snapshot.etag if first.snapshot is not None else None,
+        readable=problem is None,
+        stored_cursor=cursor.id,
+        capabilities=first.capabilities,
+        date_ms=first.out.date_ms,
+    )
+    if problem is not None:
+        loaded.notes.append({"code": "snapshot-unreadable", "id": 0, "detail": str(problem)})
+    if tail.segments:
+        header = tail.segments[-1].header
+        loaded.lease, loaded.run = header.lease or 0, header.run or ""
+        loaded.modified_ms = first.out.entries[0].modified_ms or tail.segments[-1].modified_ms
+    return loaded
+
+
+def _first_trip(store: Store, sid: str, receipt: int | None, capabilities: bool) -> _First:
+    calls: list[Callable[[], Any]] = [
+        partial(store.get, keys.snapshot(sid)),
+        partial(log.newest, store, "out", sid),
+        partial(newest_input, store, sid) if receipt is None else partial(_named_input, store, sid, receipt),
+    ]
+    if capabilities:
+        calls.append(partial(probe.load, store))
+    found = store.gather(calls)
+    inputs: list[Record] = []
+    newest = found[2]
+    if receipt is not None:
+        inputs, newest = found[2], receipt
+        if not inputs:
+            newest = newest_input(store, sid)
+    return _First(found[0], found[1], newest, inputs, found[3] if capabilities else None)
+
+
+def _document(sid: str, blob: Blob | None) -> tuple[dict[str, Any] | None, Corrupt | None]:
+    """The snapshot's document; or why it cannot be read, which a whole log can make up for."""
+    if blob is None:
+        return None, None
+    try:
+        return decode(blob.data, key=keys.snapshot(sid)), None
+    except NewerVersion:
+        raise
+    except Corrupt as problem:
+        return None, problem
+
+
+def newest_input(store: Store, sid: str) -> int:
+    """The newest id of the in log, 0 where it is empty."""
+    listing = log.newest(store, "in", sid, 1)
+    return listing.entries[0].first if listing.entries else 0
+
+
+def _named_input(store: Store, sid: str, number: int) -> list[Record]:
+    record = next_input(store, sid, number)
+    return [] if record is None else [record]
+
+
+def read_inputs(store: Store, sid: str, numbers: Any) -> list[Record]:
+    """The in records with these ids, fetched by name. Raises Vanished where one is not there."""
+    segments = log.fetch(store, [keys.segment("in", sid, n) for n in numbers])
+    return [record for segment in segments for record in segment.records]
+
+
+def next_input(store: Store, sid: str, number: int) -> Record | None:
+    """The in record with this id; None while it is not there."""
+    key = keys.segment("in", sid, number)
+    blob = store.get(key)
+    segment = decode_segment(blob.data, key=key, modified_ms=blob.modified_ms) if blob is not None else None
+    return segment.records[0] if segment is not None else None
+
+
+def _fold(store: Store, sid: str, document: dict[str, Any] | None, inputs: list[Record], tail: Tail) -> Fold:
+    for attempt in range(1, _ATTEMPTS + 1):
+        fold = restore(document) if document is not None else Fold()
+        try:
+            for record in sorted(inputs, key=lambda r: r["id"]):
+                fold.feed(record)
+            for record in tail.records:
+                fold.apply(record)
+        except Gap as gap:
+            if gap.log != "in" or attempt == _ATTEMPTS:
+                raise
+            known = {record["id"] for record in inputs}
+            newest = newest_input(store, sid)
+            low = (int(document.get("lastInEventId") or 0) if document is not None else 0) + 1
+            inputs += read_inputs(store, sid, [n for n in range(low, newest + 1) if n not in known])
+        else:
+            return fold
+    raise AssertionError("unreachable")

@@ -1,0 +1,46 @@
+"""Saving the snapshot: under the ETag that was read, and never over what was not read.
+
+The log is the truth, so a snapshot that could not be saved loses nothing: the failure is reported and
+the next boot replays a longer tail. On a lost race the stored one is read again; an older one is
+replaced, a newer one is left.
+"""
+
+from __future__ import annotations
+
+from streams import keys
+from streams.errors import PreconditionFailed, Unreachable
+from streams.store import Store
+
+from .core.snapshot import decode
+
+_ATTEMPTS = 4
+
+
+def save(store: Store, sid: str, data: bytes, cursor: int, etag: str | None) -> str | None:
+    """Store the document `data`, whose out cursor is `cursor`; returns the new ETag.
+
+    None when a newer snapshot stands there. Raises Corrupt when what stands there cannot be read, and
+    what requests raise.
+    """
+    key = keys.snapshot(sid)
+    for _ in range(_ATTEMPTS):
+        nonce = store.clock.token()
+        try:
+            if etag is None:
+                return store.put_once(key, data, if_absent=True, nonce=nonce).etag
+            return store.put_once(key, data, if_match=etag, nonce=nonce).etag
+        except PreconditionFailed:
+            blob = store.get(key)
+        if blob is None:
+            etag = None
+            continue
+        if int(decode(blob.data, key=key).get("lastOutEventId") or 0) >= cursor:
+            return None
+        etag = blob.etag
+    raise Unreachable(f"{key} changes each time it is looked at; the next turn saves it again")
+
+
+def overwrite(store: Store, sid: str, data: bytes) -> None:
+    """Store the document where the store cannot replace under a condition. A stale one that slips in is
+    an older checkpoint of the same log; the fence is the log's."""
+    store.put(keys.snapshot(sid), data, nonce=store.clock.token())

@@ -1,0 +1,420 @@
+"""A booted session: what was found, and the loop of a worker.
+
+The session holds the fold and, from its first write on, the log's single writer. Everything it writes
+goes through the same reducer that a boot runs. Between two turns it does what needs no model: it seals
+what only lacks its turn-complete, writes off what is spent, closes the session when asked.
+
+A worker that loses the place of a claim reads the session again and plans anew, never with the old plan:
+the winner may be at work, or have answered already. One that loses its place in the middle of a turn is
+fenced and stops.
+
+A session, and its turns, belong to one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from streams.clock import Clock
+from streams.errors import Busy, Closed, Fenced, Refused, StreamError
+from streams.records import Cursor, Record
+from streams.store import Store
+from streams.writer import LIVE, STEPS, STREAM, Flush, Writer
+
+from . import saving
+from .core import moves
+from .core.calls import Message
+from .core.chunks import delta_of
+from .core.fold import Fold
+from .core.queue import Item
+from .core.revive import Plan, Resume, revive
+from .core.snapshot import encode
+from .core.values import clean
+from .loading import Holder, Loaded, next_input
+from .turn import Turn, state_record
+
+if TYPE_CHECKING:
+    from streams.store import RequestStats
+
+log = logging.getLogger("snapshotter")
+
+POLICIES = {"stream": STREAM, "live": LIVE, "steps": STEPS}
+LEASE_STREAMING = 15
+LEASE = 45
+SILENCE = 15 * 60.0  # seconds without a chunk after which the lease is kept no longer, with no deadline
+SILENCE_IN_TOOL = 60 * 60.0
+_REPLANS = 8
+_ASK = 1.0  # seconds between two looks for further inputs
+
+
+class Session:
+    """One session, as a boot found it. Use it as a context manager; iterate `turns()` to work on it."""
+
+    def __init__(
+        self,
+        session_id: str,
+        sid: str,
+        store: Store,
+        loaded: Loaded,
+        reload: Callable[[], Loaded],
+        *,
+        durability: str = "stream",
+        deadline: float | None = None,
+        client_tools: list[str] | None = None,
+        cause: str | None = None,
+        before_write: Callable[[], None] = lambda: None,
+        conditional: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.id = session_id
+        self.sid = sid
+        self.store = store
+        self.clock: Clock = store.clock
+        self.durability = durability
+        self.run = f"r-{self.clock.token()}"
+        self.current: Turn | None = None
+        self._reload = reload
+        self._deadline = None if deadline is None else self.clock.monotonic() + deadline
+        self._client_tools = client_tools
+        self._cause = cause
+        self._before_write = before_write
+        self._conditional = conditional
+        self._writer: Writer | None = None
+        self._epoch = 0
+        self._notes: list[dict[str, Any]] = []
+        self._take(loaded)
+        self.booted: RequestStats = store.stats.snapshot()
+
+    def _take(self, loaded: Loaded) -> None:
+        self.fold: Fold = loaded.fold
+        self.fold.strict = True  # from here on it is a live turn that is written, not an old one replayed
+        self._position: Cursor = loaded.position
+        self._etag = loaded.etag
+        self._readable = loaded.readable
+        self._date_ms = loaded.date_ms
+        self._notes += loaded.notes
+        self.busy: Holder | None = loaded.holder(self.clock.now_ms())
+        self._writer = None
+        self.plan: Plan = revive(self.fold)
+
+    # -- what was found ---------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> list[Message]:
+        """The settled history, what the open turn has taken, and its cleaned partial answer."""
+        return self.plan.messages
+
+    @property
+    def partial(self) -> Message | None:
+        """The interrupted turn's answer so far, cleaned; None where there is none."""
+        return self.plan.partial
+
+    @property
+    def pending(self) -> list[Item]:
+        """The owed items, in order."""
+        return self.plan.pending
+
+    @property
+    def resume(self) -> Resume:
+        """What a worker does first."""
+        return self.plan.resume
+
+    @property
+    def pending_tool_calls(self) -> list[dict[str, Any]]:
+        """The calls of the partial answer that did not finish."""
+        return self.plan.pending_calls
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self.fold.state
+
+    @property
+    def context(self) -> dict[str, Any] | None:
+        return self.fold.context
+
+    @property
+    def closed(self) -> bool:
+        return self.fold.closed
+
+    @property
+    def cursor(self) -> dict[str, int]:
+        """`in`: every input up to it is applied. `out`: the last record folded."""
+        return {"in": self.fold.inputs.applied_upto, "out": self.fold.cursor}
+
+    @property
+    def report(self) -> list[dict[str, Any]]:
+        """All that was dropped, repaired or doubtful: `{"code", "id", "detail"}`."""
+        return [*self._notes, *self.plan.report]
+
+    @property
+    def stats(self) -> RequestStats:
+        """Requests, bytes and round trips of this session so far; `booted` has those of the boot."""
+        return self.store.stats.snapshot()
+
+    def note(self, code: str, detail: str) -> None:
+        """Report something that went wrong and that the session survives."""
+        self._notes.append({"code": code, "id": self.fold.cursor, "detail": detail})
+        log.warning("session %s: %s: %s", self.id, code, detail)
+
+    # -- the worker's loop --------------------------------------------------------------------------
+
+    def turns(self, wait: float = 0.0) -> Iterator[Turn]:
+        """The turns to work on: the interrupted one first, then each owed item. Each is claimed already.
+
+        After every turn the in log is looked at again, so an input that arrived meanwhile is never left to
+        nobody. With nothing owed it stays `wait` seconds for further inputs. The loop ends when a turn was
+        released: the next worker, or the next boot, goes on with it.
+
+        Raises Busy, Fenced, Unknown (do not acknowledge the queue message), Closed.
+        """
+        if self.fold.deleted:
+            raise Closed(f"session {self.id!r} is deleted; only an explicit create opens it again")
+        while not self.deadline_passed():
+            turn = self._next_turn()
+            if turn is None:
+                if not self._look_again(wait):
+                    return
+                continue
+            yield turn
+            if turn.open:
+                turn.release()
+            if turn.status == "released":
+                return
+            self._look_again(0.0)
+
+    def _next_turn(self) -> Turn | None:
+        """Do what needs no model, until a turn is claimed; None when nothing is owed."""
+        for _ in range(_REPLANS):
+            try:
+                while (step := self._step()) == "done":
+                    pass
+                return step
+            except Fenced:
+                log.info("session %s: another worker was first; reading again", self.id)
+                self._take(self._reload())
+        raise Busy(f"session {self.id!r}: other workers are faster each time", retry_after=5.0)
+
+    def _step(self) -> Turn | None | str:
+        plan = self.plan = revive(self.fold)
+        step = moves.next_step(plan)
+        if step == "seal":
+            return self._finish(moves.sealing(self.fold, plan))
+        if step == "resume":
+            return self.claim(None)
+        if step == "item":
+            item = plan.pending[0]
+            if item.kind == "close":
+                return self._finish(moves.ending(self.fold, plan, item))
+            if item.kind == "action":
+                return Turn(self, item, claimed=False)
+            return self.claim(item)
+        return self._finish(moves.spending(plan)) if step == "spend" else None
+
+    def _finish(self, bodies: list[dict[str, Any]]) -> str:
+        self.commit(bodies, flush=Flush.NOW, end_segment=True)
+        self.save()
+        return "done"
+
+    def claim(self, item: Item | None, *, replan: bool = True) -> Turn | None:
+        """Open a turn, durably. `replan` false: for a turn object that exists already."""
+        bodies = moves.opening(
+            self.fold,
+            self.plan,
+            item,
+            run=self.run,
+            message_id=f"msg_{self.clock.token()}",
+            cause=self._cause if item is None else None,
+            client_tools=self._client_tools,
+        )
+        self.commit(bodies, flush=Flush.NOW)
+        return Turn(self, item, claimed=True) if replan else None
+
+    def _look_again(self, wait: float) -> bool:
+        """Read the inputs that came meanwhile; True when there were any."""
+        end = self.clock.monotonic() + wait
+        while True:
+            found = False
+            while (record := next_input(self.store, self.sid, self.fold.inputs.last + 1)) is not None:
+                self.fold.feed(record)
+                found = True
+            self.plan = revive(self.fold)
+            left = end - self.clock.monotonic()
+            if found or left <= 0 or self.deadline_passed():
+                return found
+            self.clock.sleep(min(_ASK, left))
+
+    def take_in(self, records: Iterable[Record]) -> None:
+        """Inputs that the turn's watcher has read."""
+        for record in records:
+            self.fold.feed(record)
+
+    # -- writing ------------------------------------------------------------------------------------
+
+    @property
+    def writer(self) -> Writer:
+        """The log's writer. The first use takes the log over: the epoch grows by one."""
+        if self._writer is None:
+            self._before_write()
+            self._epoch = self.fold.epoch + 1
+            self._writer = Writer(
+                self.store,
+                self.sid,
+                position=self._position,
+                epoch=self._epoch,
+                run=self.run,
+                delta_of=delta_of,
+                policy=POLICIES[self.durability],
+                lease=self._lease,
+                may_beat=self._may_beat,
+                patience=self._patience,
+                date_ms=self._date_ms,
+            )
+        return self._writer
+
+    def commit(self, bodies: list[dict[str, Any]], *, flush: Flush, end_segment: bool = False) -> None:
+        """Write control records that belong together, then apply them. Raises as `Writer.append`."""
+        last = self.writer.append_batch(bodies, flush=flush, end_segment=end_segment)
+        now = self.clock.now_ms()
+        # Heartbeats, which change nothing, may stand between what was applied and this.
+        self.fold.cursor = last - len(bodies)
+        for number, body in enumerate(bodies, self.fold.cursor + 1):
+            self.fold.apply({"id": number, "ts": now, **body})
+
+    def save(self) -> None:
+        """Save the snapshot. What goes wrong is reported, never raised: the log is the truth."""
+        if self.fold.open is not None or self.fold.claim is not None:
+            return
+        if not self._readable:
+            self.note("snapshot-not-saved", "the stored snapshot could not be read and is not overwritten")
+            return
+        position = self.writer.position
+        self.fold.cursor = position.id  # a last heartbeat may stand behind what was applied
+        data = encode(self.fold, position.nonce, self.clock.now_ms())
+        try:
+            if not self._conditional():
+                saving.overwrite(self.store, self.sid, data)
+                return
+            etag = saving.save(self.store, self.sid, data, self.fold.cursor, self._etag)
+        except StreamError as error:
+            self.note("snapshot-not-saved", str(error))
+        else:
+            self._etag = etag or self._etag
+
+    def _lease(self) -> int:
+        turn = self.current
+        if self.fold.open is None and turn is None:
+            return 0
+        streaming = turn is not None and turn.streaming and self.durability != "steps"
+        return LEASE_STREAMING if streaming else LEASE
+
+    def _may_beat(self) -> bool:
+        turn = self.current
+        if turn is None:
+            return False
+        if self._deadline is not None:
+            return not self.deadline_passed()
+        return turn.idle < (SILENCE_IN_TOOL if turn.at_work else SILENCE)
+
+    def _patience(self) -> float:
+        left = self.deadline_left()
+        return 60.0 if left is None else max(1.0, min(60.0, left))
+
+    def deadline_left(self) -> float | None:
+        """Seconds until the turn has to be released; None without a deadline."""
+        return None if self._deadline is None else self._deadline - self.clock.monotonic()
+
+    def deadline_passed(self) -> bool:
+        left = self.deadline_left()
+        return left is not None and left <= 0
+
+    # -- editing ------------------------------------------------------------------------------------
+
+    def set_state(self, values: dict[str, Any] | None = None, *, unset: Iterable[str] = ()) -> None:
+        """Change the session's state, durable at once."""
+        self._edit([state_record(values, unset)])
+
+    def set_context(self, upto: str, messages: list[Message]) -> None:
+        """Compact: the model sees `messages` in place of everything up to the message `upto`; the history
+        stays whole. Raises Refused when there is no such message."""
+        if self.fold.chain.find(upto) is None:
+            raise Refused(f"no settled message {upto!r} in session {self.id!r}")
+        self._edit([{"control": "context", "upto": upto, "messages": clean(messages)}])
+
+    def edit_history(self, op: str, **fields: Any) -> None:
+        """Edit the settled history, durable at once.
+
+        `put` (message) · `remove` (message_id) · `truncate-after` (message_id) · `replace` (messages) ·
+        `clear`. Raises Refused for a message of an open turn (use edit, stop or takeover) or an unknown one.
+        """
+        self._edit([self.history_record(op, **fields)])
+
+    def history_record(
+        self,
+        op: str,
+        *,
+        message: Message | None = None,
+        message_id: str | None = None,
+        messages: list[Message] | None = None,
+    ) -> dict[str, Any]:
+        """A checked `history` record."""
+        body: dict[str, Any] = {"control": "history", "op": op}
+        given = {"put": message, "remove": message_id, "truncate-after": message_id, "replace": messages}
+        if op not in given and op != "clear":
+            raise Refused(f"unknown history operation {op!r}: put, remove, truncate-after, replace or clear")
+        if op != "clear" and given[op] is None:
+            raise Refused(f"history operation {op!r} lacks its message, message_id or messages")
+        named = message.get("id") if message is not None else message_id
+        turn = self.fold.open
+        if turn is not None and named is not None and named in turn.ids():
+            raise Refused(f"message {named!r} belongs to the open turn: use edit, stop or takeover")
+        if op in ("remove", "truncate-after") and self.fold.chain.find(named) is None:
+            raise Refused(f"no settled message {named!r} in session {self.id!r}")
+        fields = {"message": message, "messageId": message_id, "messages": messages}
+        return body | {name: clean(value) for name, value in fields.items() if value is not None}
+
+    def _edit(self, bodies: list[dict[str, Any]]) -> None:
+        if self.fold.deleted:
+            raise Closed(f"session {self.id!r} is deleted")
+        first = self._writer is None
+        writer = self.writer
+        if first:
+            fence = {"control": "fence", "epoch": self._epoch, "run": self.run, "why": "edit"}
+            bodies = [fence, *bodies]
+        self.commit(bodies, flush=Flush.NOW, end_segment=self.fold.open is None)
+        if self.fold.open is None and writer.failure is None:
+            self.save()
+        self.plan = revive(self.fold)
+
+    def model_view(self, answer: list[Message]) -> list[Message]:
+        """The messages for the model; `answer` is what the open turn's attempt began with."""
+        fold = self.fold
+        messages = list(fold.chain.messages)
+        upto = fold.chain.find(fold.context["upto"]) if fold.context is not None else None
+        turn = fold.open
+        if turn is not None and turn.slot is not None:
+            messages[turn.slot : turn.slot + 1] = answer
+            messages += turn.asked
+        elif turn is not None:
+            messages += [*turn.asked, *answer]
+        if fold.context is None or upto is None:
+            return messages
+        return [*fold.context["messages"], *messages[upto + 1 :]]
+
+    # -- leaving ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the session; an open turn is released."""
+        if self.current is not None:
+            self.current.release()
+        if self._writer is not None:
+            self._writer.close(flush=False)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

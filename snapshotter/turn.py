@@ -1,0 +1,446 @@
+"""A turn being written: chunks in, durable records out, and one of three ends.
+
+    leaving the block          completed; `error` if an error chunk passed; `aborted` after a stop
+    leaving by an exception    released: the turn stays open and the next worker goes on
+    fail() / abort()           sealed as an error, or as aborted
+
+Each chunk is checked, applied to the fold (the same reducer that a boot runs) and buffered by the writer.
+A tool call and a question are durable before `write` returns, so is a tool's result: a side effect must
+never be invisible. Everything else is durable within seconds, as the durability preset says;
+`durable_id` tells what would survive now.
+
+A turn belongs to one thread. Its own watcher (stops, deadline) is the one other party; a lock stands
+between them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from streams.errors import Fenced, StreamError
+from streams.packing import Carry, encode_record
+from streams.writer import Flush
+
+from .core import moves
+from .core.calls import Message
+from .core.chunks import DELTAS, FLUSH_POINTS, is_end_marker, is_urgent
+from .core.cleanup import is_empty
+from .core.queue import Item
+from .core.values import clean, to_plain
+from .errors import Deadline
+from .signals import Terminated, guarded
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from .session import Session
+
+Chunk = dict[str, Any]
+
+_LONG_DELTA = 65_536  # characters; a longer one goes the careful way, whose size is checked first
+_RESULTS = frozenset({"tool-output-available", "tool-output-error", "tool-output-denied"})
+_TEXT_ENDS = frozenset({"text-end", "reasoning-end"})
+_INPUT_ENDS = frozenset({"tool-input-available", "tool-input-error"})
+_STREAM_ENDS = _TEXT_ENDS | _INPUT_ENDS | {"finish-step", "finish"}
+
+
+class Turn:
+    """One turn, handed out by `Session.turns()`. Enter it, write its chunks, leave it."""
+
+    def __init__(self, session: Session, item: Item | None, *, claimed: bool) -> None:
+        self._session = session
+        self._lock = threading.RLock()
+        self._carry = Carry()
+        self._calls: set[str] = set()
+        self._operations: list[dict[str, Any]] = []
+        self._ended = False
+        self._error: BaseException | None = None
+        self.item = item
+        self.kind: str = session.resume.kind if item is None else item.kind
+        self.dropped = 0
+        self.streaming = False
+        self.status: str | None = None
+        self._claimed = claimed
+        self._answer: list[Message] = []
+        self._watch: Watch | None = None
+        self._recovery: Any = None
+        self._last_chunk = session.clock.monotonic()
+        if claimed:
+            self._begin()
+
+    # -- what it knows ----------------------------------------------------------------------------
+
+    @property
+    def number(self) -> int:
+        """The turn's number in the session, from 1."""
+        turn = self._session.fold.open
+        return turn.turn if turn is not None else self._session.fold.turn
+
+    @property
+    def attempt(self) -> int:
+        turn = self._session.fold.open
+        return turn.attempt if turn is not None else 1
+
+    @property
+    def message_id(self) -> str:
+        """The id of the assistant message that the turn produces now; "" before an action's first chunk."""
+        turn = self._session.fold.open
+        return turn.message_id if turn is not None else ""
+
+    @property
+    def message(self) -> Message | None:
+        """The message as a client shows it now."""
+        turn = self._session.fold.open
+        return turn.current() if turn is not None else None
+
+    @property
+    def messages(self) -> list[Message]:
+        """What the model should see: the history (a compacted context in its place), the inputs that this
+        turn answers, and what an interrupted attempt left of the answer."""
+        return self._session.model_view(self._answer)
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """The in records that this turn answers."""
+        fold = self._session.fold
+        if self.item is not None:
+            return list(self.item.inputs)
+        taken = fold.open.inputs if fold.open is not None else []
+        return [entry.record for n in taken if (entry := fold.inputs.get(n)) is not None]
+
+    @property
+    def body(self) -> Any:
+        """The request's own body, as the sender gave it; None where there was none."""
+        turn = self._session.fold.open
+        return turn.body if turn is not None else None
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The session's state. Read-only; `set_state` changes it."""
+        return self._session.fold.state
+
+    @property
+    def recovery_data(self) -> Any:
+        """The last `stash` of the attempts before this one."""
+        return self._recovery
+
+    @property
+    def stopped(self) -> bool:
+        """True once somebody asked to stop this turn. Asked for about once a second."""
+        return self._watch is not None and self._watch.stopped
+
+    @property
+    def durable_id(self) -> int:
+        """The id of the last record of the out log that would survive now."""
+        return self._session.writer.durable_id
+
+    @property
+    def open(self) -> bool:
+        """True until the turn has ended in one way or another."""
+        return not self._ended
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def write(self, chunk: Any) -> Chunk | None:
+        """Write one chunk (a dict or a pydantic model); returns the chunk to forward to the client.
+
+        None for an end marker, and for a chunk that only repeats what an earlier attempt settled. Returns
+        when a tool call, a question or a tool's result is durable; else at once.
+
+        Raises ChunkError (a rule of the stream is broken), InvalidValue, TooLarge: nothing was stored and
+        the turn can go on. Raises Fenced, Unknown, Deadline: the turn is over for this worker.
+        """
+        out, barrier = self.write_nowait(chunk)
+        if barrier:
+            self._session.writer.flush()
+        return out
+
+    def write_nowait(self, chunk: Any) -> tuple[Chunk | None, bool]:
+        """As `write`, but leaves the waiting to the caller: (chunk to forward, must be flushed first)."""
+        with guarded(), self._lock:
+            self._check()
+            if not self._claimed:
+                self._claim()
+            if type(chunk) is dict and len(chunk) == 3:
+                names = DELTAS.get(chunk.get("type", ""))
+                if names is not None:
+                    text = chunk.get(names[1])
+                    if type(text) is str and len(text) < _LONG_DELTA:
+                        return self._write_delta(chunk, names, text), False
+            return self._write_other(chunk)
+
+    def _write_delta(self, chunk: Chunk, names: tuple[str, str], text: str) -> Chunk | None:
+        """The hot path: a plain delta."""
+        mended = self._carry.delta((chunk["type"], chunk.get(names[0])), text)
+        if mended is not text:
+            chunk = {**chunk, names[1]: mended}
+        if not self._session.fold.chunk(0, chunk):
+            self.dropped += 1
+            return None
+        self.streaming = True
+        self._session.writer.append({"chunk": chunk})
+        self._last_chunk = self._session.clock.monotonic()
+        return chunk
+
+    def _write_other(self, chunk: Any) -> tuple[Chunk | None, bool]:
+        if is_end_marker(chunk):
+            return None, False
+        chunk = clean(to_plain(chunk))
+        kind = chunk.get("type")
+        session = self._session
+        number = session.writer.next_id
+        encode_record(number, session.clock.now_ms(), {"chunk": chunk})  # too large: before anything changes
+        if kind == "start":
+            chunk = {**chunk, "messageId": session.fold.start_id(chunk, number)}
+        self._end_halves(kind, chunk)
+        if not session.fold.chunk(number, chunk):
+            self.dropped += 1
+            return None, False
+        self._note(kind, chunk)
+        barrier = kind in FLUSH_POINTS or (kind in _RESULTS and chunk.get("preliminary") is not True)
+        soon = barrier or is_urgent(chunk) or (kind == "finish-step" and session.durability == "steps")
+        session.writer.append({"chunk": chunk}, flush=Flush.SOON if soon else Flush.LATER)
+        self._last_chunk = session.clock.monotonic()
+        return chunk, barrier
+
+    def _end_halves(self, kind: Any, chunk: Chunk) -> None:
+        """Half a surrogate pair that never found its other half is stored before its part ends."""
+        if kind in _TEXT_ENDS:
+            delta = kind.replace("-end", "-delta")
+            self._end_half((delta, chunk.get("id")), {"type": delta, "id": chunk.get("id")}, "delta")
+        elif kind in _INPUT_ENDS:
+            call, delta = chunk.get("toolCallId"), "tool-input-delta"
+            self._end_half((delta, call), {"type": delta, "toolCallId": call}, "inputTextDelta")
+
+    def _end_half(self, part: tuple[str, Any], body: Chunk, name: str) -> None:
+        tail = self._carry.end(part)
+        if tail and self._session.fold.chunk(0, {**body, name: tail}):
+            self._session.writer.append({"chunk": {**body, name: tail}})
+
+    def _note(self, kind: Any, chunk: Chunk) -> None:
+        """What the lease and the watcher want to know: does text stream, is a tool at work."""
+        if kind in _STREAM_ENDS:
+            self.streaming = False
+        elif kind in ("text-start", "reasoning-start", "tool-input-start"):
+            self.streaming = True
+        if kind == "tool-input-available":
+            self._calls.add(chunk["toolCallId"])
+        elif kind in _RESULTS and chunk.get("preliminary") is not True:
+            self._calls.discard(chunk["toolCallId"])
+
+    def tee(self, chunks: Iterable[Any]) -> Generator[Chunk, None, None]:
+        """Write each chunk and hand it on, for the caller to forward. Ends early when the turn is stopped;
+        the source is closed in any case."""
+        try:
+            for chunk in chunks:
+                if self.stopped:
+                    return
+                out = self.write(chunk)
+                if out is not None:
+                    yield out
+        finally:
+            close = getattr(chunks, "close", None)
+            if close is not None:
+                close()
+
+    def flush(self) -> None:
+        """Return when everything written so far is durable."""
+        self._session.writer.flush()
+
+    # -- beside the chunks ------------------------------------------------------------------------
+
+    def stash(self, data: Any) -> None:
+        """Keep a checkpoint of your own; the next attempt finds the last one as `recovery_data`."""
+        self._record({"control": "stash", "data": clean(data)}, Flush.LATER)
+
+    def set_state(self, values: dict[str, Any] | None = None, *, unset: Iterable[str] = ()) -> None:
+        """Change the session's state, durable at once."""
+        self._operate(state_record(values, unset))
+
+    def set_context(self, upto: str, messages: list[Message]) -> None:
+        """Compact: the model sees `messages` in place of everything up to the message `upto`."""
+        self._operate({"control": "context", "upto": upto, "messages": clean(messages)})
+
+    def edit_history(self, op: str, **fields: Any) -> None:
+        """One history operation; see `Session.edit_history`."""
+        self._operate(self._session.history_record(op, **fields))
+
+    def _operate(self, body: dict[str, Any]) -> None:
+        """In an action's turn the operations travel with its end, so that they are done once."""
+        with guarded(), self._lock:
+            self._check()
+            if self.kind == "action":
+                self._operations.append(body)
+                return
+        self._record(body, Flush.NOW)
+
+    def _record(self, body: dict[str, Any], flush: Flush) -> None:
+        with guarded(), self._lock:
+            self._check()
+            if not self._claimed:
+                self._claim()
+            self._session.commit([body], flush=flush)
+
+    # -- beginning and ending ---------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        """The first write of an action's turn: only now is it known to answer."""
+        self._session.claim(self.item, replan=False)
+        self._claimed = True
+        self._begin()
+
+    def _begin(self) -> None:
+        session = self._session
+        turn = session.fold.open
+        assert turn is not None
+        self._recovery = turn.stash
+        current = turn.current()
+        keeps = turn.slot is not None or not is_empty(current)
+        self._answer = [*turn.done, current] if keeps else list(turn.done)
+        session.current = self
+        session.writer.reset_pace()
+        session.writer.beating = True
+        self._watch = Watch(session, self)
+        self._watch.start()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._ended:
+            raise ValueError("this turn has ended")
+        if self._session.deadline_passed():
+            self.release("deadline")
+            raise self._error or Deadline("the deadline has passed; the turn was released")
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.complete()
+        elif not self._ended:
+            self.release(_why(error))
+
+    def complete(self) -> None:
+        """End the turn in good order; what leaving the block does. Returns when it is durable."""
+        with guarded(), self._lock:
+            if self._ended and self._error is None:
+                return
+            self._check()
+            turn = self._session.fold.open
+            if not self._claimed or turn is None:
+                self._finish_unanswered()
+                return
+            status = "error" if turn.error is not None else "completed"
+            if self.stopped or turn.aborted:
+                status = "aborted"
+            self._close(status)
+
+    def fail(self, error: BaseException | str) -> None:
+        """Seal the turn as an error: it is not picked up again. The partial answer is kept."""
+        with guarded(), self._lock:
+            self._check()
+            self._close("error", error=str(error) or type(error).__name__)
+
+    def abort(self, reason: str | None = None) -> None:
+        """Seal the turn as aborted. The partial answer is kept."""
+        with guarded(), self._lock:
+            self._check()
+            self._close("aborted", reason=reason)
+
+    def _close(self, status: str, **fields: Any) -> None:
+        session = self._session
+        if not self._claimed:
+            self._claim()
+        stops = self._stop_watching()
+        for part in self._carry.parts:
+            delta, ident = str(part[0]), part[1]  # type: ignore[index]
+            names = DELTAS[delta]
+            self._end_half((delta, ident), {"type": delta, names[0]: ident}, names[1])
+        session.writer.beating = False
+        bodies = [*self._operations, *moves.closing(session.fold, status, stops, **fields)]
+        session.commit(bodies, flush=Flush.NOW, end_segment=True)
+        self._end(status)
+        session.save()
+
+    def _finish_unanswered(self) -> None:
+        """An action without an answer: its operations and its input-applied in one segment."""
+        assert self.item is not None
+        session = self._session
+        bodies = [*self._operations, moves.applied(sorted({*self.item.ids, *session.plan.spent}))]
+        session.commit(bodies, flush=Flush.NOW, end_segment=True)
+        self._end("completed")
+        session.save()
+
+    def release(self, why: str = "cancelled") -> None:
+        """Let go in good order: what was written is made durable, and the next worker goes on.
+
+        `why`: error, cancelled, signal, deadline or stall. Never raises: a worker that cannot even say
+        that it leaves looks like a dead one, which is safe.
+        """
+        with guarded(), self._lock:
+            if self._ended:
+                return
+            session = self._session
+            self._stop_watching()
+            self._end("released")
+            if why == "deadline":
+                self._error = Deadline("the deadline has passed; the turn was released")
+            turn = session.fold.open
+            if not self._claimed or turn is None or session.writer.failure is not None:
+                return
+            session.writer.beating = False
+            try:
+                body = {"control": "turn-release", "turn": turn.turn, "why": why}
+                session.commit([body], flush=Flush.NOW, end_segment=True)
+            except StreamError as error:
+                session.note("release-failed", str(error))
+
+    def _stop_watching(self) -> list[int]:
+        """Stop the watcher, take in what it read; returns the stops that concern this turn."""
+        if self._watch is None:
+            return []
+        arrived, stops = self._watch.finish()
+        self._session.take_in(arrived)
+        return stops
+
+    def _end(self, status: str) -> None:
+        self._ended, self.status = True, status
+        self._session.current = None
+
+    # -- for the writer's and the watcher's threads --------------------------------------------------
+
+    @property
+    def at_work(self) -> bool:
+        """True while a tool call is open."""
+        return bool(self._calls)
+
+    @property
+    def idle(self) -> float:
+        """Seconds since the last chunk."""
+        return self._session.clock.monotonic() - self._last_chunk
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, Terminated):
+        return "signal"
+    if isinstance(error, Deadline):
+        return "deadline"
+    if isinstance(error, Exception) and not isinstance(error, Fenced):
+        return "error"
+    return "cancelled"
+
+
+def state_record(values: dict[str, Any] | None, unset: Iterable[str]) -> dict[str, Any]:
+    """A `state` record. Raises InvalidValue for what JSON cannot hold."""
+    body: dict[str, Any] = {"control": "state"}
+    if values:
+        body["set"] = clean(values)
+    names = list(unset)
+    if names:
+        body["unset"] = names
+    return body

@@ -1,0 +1,91 @@
+"""The watcher of an open turn: has somebody asked to stop it, has its deadline come?
+
+The next input's key is known by name, so asking costs one GET: once a second while text streams, every
+five seconds while a tool is at work. What arrives is kept for the turn to take in at its end; a fault of
+the store is no reason to disturb the turn, the next look comes soon.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from streams.clock import Task
+from streams.errors import StreamError
+from streams.records import Record
+
+from .core.queue import concerns
+from .loading import next_input
+
+if TYPE_CHECKING:
+    from .session import Session
+    from .turn import Turn
+
+log = logging.getLogger("snapshotter")
+
+ASK = 1.0
+ASK_IN_TOOL = 5.0
+
+
+class Watch:
+    """Runs beside one turn, from its claim to its end."""
+
+    def __init__(self, session: Session, turn: Turn) -> None:
+        self._session = session
+        self._turn = turn
+        self._next = session.fold.inputs.last + 1
+        open_turn = session.fold.open
+        self._seen = open_turn.seen if open_turn is not None else 0
+        taken = open_turn.inputs if open_turn is not None else []
+        self._taken = [entry for n in taken if (entry := session.fold.inputs.get(n)) is not None]
+        self._arrived: list[Record] = []
+        self._stops: list[int] = []
+        self._cond = session.clock.waiter()
+        self._done = False
+        self._task: Task | None = None
+        self.stopped = False
+
+    def start(self) -> None:
+        self._task = self._session.clock.spawn(self._run, f"watch-{self._session.id}")
+
+    def finish(self) -> tuple[list[Record], list[int]]:
+        """Stop watching; returns the inputs that arrived, and those of them that stop this turn."""
+        with self._cond:
+            self._done = True
+            self._cond.notify_all()
+            return list(self._arrived), list(self._stops)
+
+    def _run(self) -> None:
+        while True:
+            with self._cond:
+                if not self._done:
+                    self._cond.wait(self._pause())
+                if self._done:
+                    return
+            if self._session.deadline_passed():
+                self._turn.release("deadline")
+                return
+            self._ask()
+
+    def _pause(self) -> float:
+        ask = ASK_IN_TOOL if self._turn.at_work else ASK
+        left = self._session.deadline_left()
+        return ask if left is None else max(0.0, min(ask, left))
+
+    def _ask(self) -> None:
+        try:
+            while not self._done:
+                record = next_input(self._session.store, self._session.sid, self._next)
+                with self._cond:
+                    if self._done or record is None:
+                        return
+                    self._take(record)
+        except StreamError as error:
+            log.debug("asking for stops of %s: %s", self._session.id, error)
+
+    def _take(self, record: Record) -> None:
+        self._arrived.append(record)
+        self._next = record["id"] + 1
+        if record.get("kind") == "stop" and concerns(self._taken, record, self._seen):
+            self._stops.append(record["id"])
+            self.stopped = True
