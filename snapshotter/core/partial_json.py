@@ -151,7 +151,7 @@ class _Scan:
 
     def step(self, char: str, at: int) -> int:
         """Take the character at `at`; the place of the next one to look at."""
-        state = self.stack[-1] if self.stack else _S.FINISH
+        state = self.stack[-1]
         if state is _S.STRING:
             return self._string(char, at)
         if state in _EXPECT:
@@ -162,10 +162,10 @@ class _Scan:
                 return _end(_KEY_RUN, self.text, at)
         elif state in _VALUE_THEN:
             self._value(char, at, _VALUE_THEN[state])
-        elif state is _S.NUMBER:
-            self._number(char, at)
-        elif state is _S.LITERAL:
-            self._in_literal(char, at)
+        elif state is _S.NUMBER or state is _S.LITERAL:
+            (self._number if state is _S.NUMBER else self._in_literal)(char, at)
+            if char > "\uffff":  # JavaScript sees two characters: one ends the value, one stands behind it
+                return self.step(char, at)
         elif state in (_S.ESCAPE, _S.UNICODE):
             self._escape(state, char, at)
         else:
@@ -226,7 +226,7 @@ class _Scan:
 
     def _after_value(self, char: str, at: int) -> None:
         """What a comma or a bracket means behind a value of the container on top, if one is."""
-        state = self.stack[-1] if self.stack else _S.FINISH
+        state = self.stack[-1]
         if state is _S.AFTER_VALUE and char == ",":
             self.stack[-1] = _S.AFTER_COMMA
         elif state is _S.ARRAY_AFTER_VALUE and char == ",":

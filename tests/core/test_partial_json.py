@@ -42,7 +42,18 @@ def test_the_prefix_is_completed(text: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "nope", "-", '"a\nb"', '{"__proto__":1}', '{"constructor":{"prototype":1}}', "NaN", "[" * 50_000],
+    [
+        "[1😀",
+        "[true😀",
+        "",
+        "nope",
+        "-",
+        '"a\nb"',
+        '{"__proto__":1}',
+        '{"constructor":{"prototype":1}}',
+        "NaN",
+        "[" * 50_000,
+    ],
 )
 def test_no_value_is_not_null(text: str) -> None:
     assert parse_partial(text) is ABSENT

@@ -109,7 +109,7 @@ def json_texts(count: int) -> list[str]:
 
 
 def test_partial_json_is_read_the_same() -> None:
-    texts = json_texts(10_000)
+    texts = json_texts(20_000)
     [answer] = ask([{"json": texts}])
     for text, value in zip(texts, answer["values"], strict=True):
         ours = parse_partial(text)
