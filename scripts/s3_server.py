@@ -32,6 +32,9 @@ START_SECONDS = 60
 STOP_SECONDS = 15
 
 
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
 class NoServer(Exception):
     """The server cannot be started here; the message says why."""
 
@@ -93,6 +96,7 @@ def start(folder: Path) -> Server:
             stderr=log,
             start_new_session=True,
         )
+    _children[process.pid] = process
     server = Server(process.pid, f"http://127.0.0.1:{ports[0]}", access_key, secret_key, str(folder))
     try:
         _wait_until_it_works(server, process)
@@ -199,10 +203,12 @@ def _wait_until_it_works(server: Server, process: subprocess.Popen[bytes]) -> No
 
 
 def _wait_until_gone(pid: int) -> None:
+    child = _children.pop(pid, None)
+    if child is not None:
+        child.wait(STOP_SECONDS)
+        return
     end = time.monotonic() + STOP_SECONDS
     while time.monotonic() < end:
-        with contextlib.suppress(ChildProcessError):  # not our child when another run started it
-            os.waitpid(pid, os.WNOHANG)
         try:
             os.killpg(pid, 0)
         except ProcessLookupError:
