@@ -179,7 +179,14 @@ class Database:
             session_id, sending.request(sending.named("regenerate", message_id), key, None, body)
         )
 
-    def action(self, session_id: str, name: str, input: Any = None, *, key: str | None = None) -> Receipt:  # noqa: A002
+    def action(
+        self,
+        session_id: str,
+        name: str,
+        input: Any = None,  # noqa: A002 - the record's own word
+        *,
+        key: str | None = None,
+    ) -> Receipt:
         """Ask the worker for something of your own; it may answer, or only edit the session."""
         return self._append(session_id, sending.request(sending.action_record(name, input), key))
 
@@ -196,7 +203,9 @@ class Database:
     def create(
         self, session_id: str, *, messages: list[Message] | None = None, state: dict[str, Any] | None = None
     ) -> None:
-        """Create a session with an existing history, once. Raises Refused when it exists already."""
+        """Create a session with an existing history, once.
+
+        Raises Refused when it exists already, InvalidValue for a message that is none."""
         sid = self.sid(session_id)
         self._ensure()
         with self._session(session_id, sid, load(self._own_store(), sid)) as session:
@@ -271,10 +280,11 @@ class Database:
     ) -> Session:
         """Boot a session for work: read it, wait for a living worker to end or to go stale.
 
-        With the `receipt` of the input that woke this worker the in log need not be listed, and the session id
-        may be left out. `deadline`: seconds until the platform kills this process; the open turn is released
-        then. `takeover`: do not wait, the platform knows that the other worker is dead. `client_tools`: names
-        of tools that a client runs, for inputs that do not say. `cause`: why the worker before died, if known.
+        With the `receipt` of the input that woke this worker the in log need not be listed, and the session
+        id may be left out. `deadline`: seconds until the platform kills this process; the open turn is
+        released then. `takeover`: do not wait, the platform knows that the other worker is dead.
+        `client_tools`: names of tools that a client runs, for inputs that do not say. `cause`: why the worker
+        before died, if known.
 
         Nothing is written before the first turn. Raises Busy (do not acknowledge the queue message), Damaged,
         Misconfigured, Unreachable.
@@ -320,8 +330,8 @@ class Database:
             left = end - self.clock.monotonic()
             if left <= 0:
                 raise Busy(
-                    f"session {session_id!r}: run {holder.run} spoke {holder.age:.1f} s ago; do not acknowledge "
-                    f"the queue message, come back in {holder.retry_after:.0f} s",
+                    f"session {session_id!r}: run {holder.run} spoke {holder.age:.1f} s ago; do not "
+                    f"acknowledge the queue message, come back in {holder.retry_after:.0f} s",
                     retry_after=holder.retry_after,
                 )
             self._sleep_while_held(store, sid, loaded, min(left, holder.retry_after))

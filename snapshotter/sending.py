@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 
-def _user_message(message: Any, fallback_id: str | None) -> Message:
+def _user_message(given: Any, fallback_id: str | None) -> Message:
     """A UIMessage of role user from what a caller hands in."""
-    if isinstance(message, str):
-        message = {"role": "user", "parts": [{"type": "text", "text": message}]}
-    message = clean(to_plain(message), "message")
+    if isinstance(given, str):
+        given = {"role": "user", "parts": [{"type": "text", "text": given}]}
+    message: Message = dict(clean(to_plain(given), "message"))
     message.setdefault("role", "user")
     if not isinstance(message.get("parts"), list):
         raise InvalidValue("a message needs a list of parts (AI SDK UIMessage)", path="message.parts")
@@ -95,7 +95,8 @@ def request(
 ) -> Record:
     """The record with what came with the request. Raises InvalidValue with the path of a bad value."""
     extra = {"key": key, "metadata": metadata, "body": body, "clientTools": client_tools}
-    return clean({**record, **{name: value for name, value in extra.items() if value is not None}})
+    found: Record = clean({**record, **{name: value for name, value in extra.items() if value is not None}})
+    return found
 
 
 def append(store: Store, sid: str, record: Record) -> tuple[int, bool]:

@@ -83,6 +83,7 @@ class Session:
         self._conditional = conditional
         self._writer: Writer | None = None
         self._epoch = 0
+        self._claiming = False
         self._notes: list[dict[str, Any]] = []
         self._take(loaded)
         self.booted: RequestStats = store.stats.snapshot()
@@ -188,37 +189,44 @@ class Session:
         """Do what needs no model, until a turn is claimed; None when nothing is owed."""
         for _ in range(_REPLANS):
             try:
-                while (step := self._step()) == "done":
-                    pass
-                return step
+                while True:
+                    turn, again = self._step()
+                    if not again:
+                        return turn
             except Fenced:
                 log.info("session %s: another worker was first; reading again", self.id)
                 self._take(self._reload())
         raise Busy(f"session {self.id!r}: other workers are faster each time", retry_after=5.0)
 
-    def _step(self) -> Turn | None | str:
+    def _step(self) -> tuple[Turn | None, bool]:
+        """One step of the loop: a turn, or nothing; and whether there may be more to do before a turn."""
         plan = self.plan = revive(self.fold)
         step = moves.next_step(plan)
         if step == "seal":
             return self._finish(moves.sealing(self.fold, plan))
         if step == "resume":
-            return self.claim(None)
+            return self.claim(None), False
         if step == "item":
             item = plan.pending[0]
             if item.kind == "close":
                 return self._finish(moves.ending(self.fold, plan, item))
             if item.kind == "action":
-                return Turn(self, item, claimed=False)
-            return self.claim(item)
-        return self._finish(moves.spending(plan)) if step == "spend" else None
+                return Turn(self, item, claimed=False), False
+            return self.claim(item), False
+        return self._finish(moves.spending(plan)) if step == "spend" else (None, False)
 
-    def _finish(self, bodies: list[dict[str, Any]]) -> str:
+    def _finish(self, bodies: list[dict[str, Any]]) -> tuple[None, bool]:
         self.commit(bodies, flush=Flush.NOW, end_segment=True)
         self.save()
-        return "done"
+        return None, True
 
-    def claim(self, item: Item | None, *, replan: bool = True) -> Turn | None:
-        """Open a turn, durably. `replan` false: for a turn object that exists already."""
+    def claim(self, item: Item | None) -> Turn:
+        """Open a turn, durably, and hand it out."""
+        self.open_turn(item)
+        return Turn(self, item, claimed=True)
+
+    def open_turn(self, item: Item | None) -> None:
+        """Write the turn-start: the next attempt of the open turn, or a new turn for an item."""
         bodies = moves.opening(
             self.fold,
             self.plan,
@@ -228,8 +236,11 @@ class Session:
             cause=self._cause if item is None else None,
             client_tools=self._client_tools,
         )
-        self.commit(bodies, flush=Flush.NOW)
-        return Turn(self, item, claimed=True) if replan else None
+        self._claiming = True
+        try:
+            self.commit(bodies, flush=Flush.NOW)
+        finally:
+            self._claiming = False
 
     def _look_again(self, wait: float) -> bool:
         """Read the inputs that came meanwhile; True when there were any."""
@@ -304,7 +315,7 @@ class Session:
 
     def _lease(self) -> int:
         turn = self.current
-        if self.fold.open is None and turn is None:
+        if turn is None and not self._claiming:
             return 0
         streaming = turn is not None and turn.streaming and self.durability != "steps"
         return LEASE_STREAMING if streaming else LEASE

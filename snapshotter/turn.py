@@ -20,7 +20,7 @@ from collections.abc import Generator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from streams.errors import Fenced, StreamError
+from streams.errors import StreamError
 from streams.packing import Carry, encode_record
 from streams.writer import Flush
 
@@ -171,6 +171,12 @@ class Turn:
                         return self._write_delta(chunk, names, text), False
             return self._write_other(chunk)
 
+    def may_block(self) -> bool:
+        """True when the next write may have to talk to the store, or to wait for room, before it returns."""
+        session = self._session
+        held = session.writer.buffered_bytes >= session.writer.policy.hold_bytes // 2
+        return not self._claimed or held or session.deadline_passed()
+
     def _write_delta(self, chunk: Chunk, names: tuple[str, str], text: str) -> Chunk | None:
         """The hot path: a plain delta."""
         mended = self._carry.delta((chunk["type"], chunk.get(names[0])), text)
@@ -287,7 +293,7 @@ class Turn:
 
     def _claim(self) -> None:
         """The first write of an action's turn: only now is it known to answer."""
-        self._session.claim(self.item, replan=False)
+        self._session.open_turn(self.item)
         self._claimed = True
         self._begin()
 
@@ -430,9 +436,7 @@ def _why(error: BaseException) -> str:
         return "signal"
     if isinstance(error, Deadline):
         return "deadline"
-    if isinstance(error, Exception) and not isinstance(error, Fenced):
-        return "error"
-    return "cancelled"
+    return "error" if isinstance(error, Exception) else "cancelled"
 
 
 def state_record(values: dict[str, Any] | None, unset: Iterable[str]) -> dict[str, Any]:

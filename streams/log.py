@@ -176,7 +176,7 @@ def follow(
     polls = vanished = 0
     while True:
         try:
-            segments, cursor = _look(store, log, sid, cursor, by_name=polls % _LOOK_EVERY > 0)
+            segments, cursor = look(store, log, sid, cursor, by_name=polls % _LOOK_EVERY > 0)
             vanished = 0
         except Vanished:
             vanished += 1
@@ -298,7 +298,7 @@ def _covering(store: Store, cursor: Cursor, listing: Listing, segments: list[Seg
     return None
 
 
-def _look(store: Store, log: Log, sid: str, cursor: Cursor, *, by_name: bool) -> tuple[list[Segment], Cursor]:
+def look(store: Store, log: Log, sid: str, cursor: Cursor, *, by_name: bool) -> tuple[list[Segment], Cursor]:
     """What is new behind the cursor: the next segment by name, or everything by a listing."""
     if not by_name:
         tail = read_after(store, log, sid, cursor)

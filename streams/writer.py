@@ -121,7 +121,7 @@ class Writer:
         self._epoch = epoch
         self._run_id = run
         self._delta_of = delta_of
-        self._policy = policy
+        self.policy = policy
         self._lease_of = lease
         self._may_beat = may_beat
         self._heartbeat = heartbeat
@@ -236,7 +236,7 @@ class Writer:
     def reset_pace(self) -> None:
         """Begin again with short intervals, as at the start of a turn."""
         with self._cond:
-            self._pace = self._policy.interval
+            self._pace = self.policy.interval
 
     def close(self, *, flush: bool = True) -> None:
         """Take no more records. `flush=False` drops what is not durable. Raises as `append` does."""
@@ -265,7 +265,7 @@ class Writer:
     def _admit(self) -> _Batch:
         """The open batch, as soon as there is room."""
         self._check()
-        while self._batches and self._held() > self._policy.hold_bytes:
+        while self._batches and self._held() > self.policy.hold_bytes:
             self._want = max(self._want, self._next() - 1)
             self._wake()
             self._cond.wait()
@@ -278,7 +278,7 @@ class Writer:
         """See to it that what was just appended is written in time."""
         if end_segment:
             batch.sealed = True
-        full = batch.packer.size >= self._policy.max_bytes and self._want < batch.packer.first
+        full = batch.packer.size >= self.policy.max_bytes and self._want < batch.packer.first
         if flush is not Flush.LATER or full:
             self._want = last
         elif self._due is not None:
@@ -381,7 +381,7 @@ class Writer:
         self._look_again(first, written)
         with self._cond:
             if self._want <= self._durable.id:  # nobody asked: it was the pace's turn
-                self._pace = min(self._policy.longest, self._pace * self._policy.growth)
+                self._pace = min(self.policy.longest, self._pace * self.policy.growth)
             self._durable = Cursor(last, nonce)
             self._written_at, self._lease = started, lease
             self._batches.popleft()

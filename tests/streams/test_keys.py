@@ -78,7 +78,7 @@ def test_an_id_that_cannot_be_stored_is_refused(session_id: str) -> None:
 
 def test_an_id_that_is_no_text_is_refused() -> None:
     with pytest.raises(InvalidId, match="int"):
-        keys.encode_sid(7)  # type: ignore[arg-type]
+        keys.encode_sid(7)
 
 
 def test_the_longest_id_is_the_one_whose_longest_key_just_fits() -> None:

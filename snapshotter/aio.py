@@ -1,0 +1,280 @@
+"""The async door: the same engine, every call awaitable, the event loop never blocked by a driver.
+
+    from snapshotter import aio
+
+    async with aio.open("s3://bucket/agents") as db:
+        async with await db.boot("chat-42") as session:
+            async for turn in session.turns():
+                async with turn:
+                    async for chunk in turn.tee(model(turn.messages)):
+                        ...
+
+There is one engine, and it is synchronous. A call that may talk to the store runs in a thread of the
+database's own pool; a chunk that is only buffered is written on the spot. What has to be finished once it
+was begun (a claim, a turn's end) is finished even when the task is cancelled: the turn is released then,
+and the cancellation goes on, never swallowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+)
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, update_wrapper, wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from .database import Database, SessionInfo
+from .database import open as open_sync
+from .following import Event
+from .session import Session
+from .turn import Chunk, Turn
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S")
+
+_THREADS = 64
+_END = object()
+
+
+class _Pool:
+    """Threads for calls that may block."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="snapshotter")
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run the call. When the task is cancelled, the call goes on and its result is dropped."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def finish(self, call: Callable[[], T]) -> T:
+        """Run the call to its end in any case; a cancellation is raised after it."""
+        task = asyncio.ensure_future(self.run(call))
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as error:
+                if task.cancelled():
+                    raise
+                cancelled = error
+            except Exception:  # noqa: BLE001 - it is the task's own, and raised below
+                break
+        if cancelled is not None:
+            if not task.cancelled():
+                task.exception()  # looked at, so that it is not reported as lost
+            raise cancelled
+        return task.result()
+
+    async def iterate(self, make: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
+        """A blocking iterator, one step at a time."""
+        iterator = make()
+        while (item := await self.run(partial(next, iterator, _END))) is not _END:
+            yield cast(T, item)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+
+
+class _Door:
+    """What all three doors have: the object behind them, and the pool."""
+
+    _pool: _Pool
+    _inner: Any
+
+
+def _read(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The method as a coroutine; cancelling it abandons the call."""
+
+    async def call(self: _Door, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._pool.run(partial(method, self._inner, *args, **kwargs))
+
+    update_wrapper(call, method)
+    return call
+
+
+def _write(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The method as a coroutine; once begun it is finished, also when the task is cancelled."""
+
+    async def call(self: _Door, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._pool.finish(partial(method, self._inner, *args, **kwargs))
+
+    update_wrapper(call, method)
+    return call
+
+
+@wraps(open_sync)
+def open(*args: Any, **kwargs: Any) -> AsyncDatabase:  # noqa: A001
+    return AsyncDatabase(open_sync(*args, **kwargs))
+
+
+class AsyncDatabase(_Door):
+    """`Database`, awaitable. Safe to share between tasks of one event loop."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = self._inner = db
+        self._pool = _Pool()
+
+    send = _write(Database.send)
+    edit = _write(Database.edit)
+    approve = _write(Database.approve)
+    tool_result = _write(Database.tool_result)
+    stop = _write(Database.stop)
+    regenerate = _write(Database.regenerate)
+    action = _write(Database.action)
+    close_session = _write(Database.close_session)
+    create = _write(Database.create)
+    history = _read(Database.history)
+
+    @wraps(Database.follow)
+    def follow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Event]:
+        return self._pool.iterate(partial(self.db.follow, *args, **kwargs))
+
+    @wraps(Database.records)
+    def records(self, *args: Any, **kwargs: Any) -> AsyncIterator[dict[str, Any]]:
+        return self._pool.iterate(partial(self.db.records, *args, **kwargs))
+
+    @wraps(Database.sessions)
+    def sessions(self, *args: Any, **kwargs: Any) -> AsyncIterator[SessionInfo]:
+        return self._pool.iterate(partial(self.db.sessions, *args, **kwargs))
+
+    @wraps(Database.boot)
+    async def boot(self, *args: Any, **kwargs: Any) -> AsyncSession:
+        return AsyncSession(await self._pool.run(partial(self.db.boot, *args, **kwargs)), self._pool)
+
+    @wraps(Database.peek)
+    async def peek(self, session_id: str) -> AsyncSession:
+        return AsyncSession(await self._pool.run(partial(self.db.peek, session_id)), self._pool)
+
+    async def close(self) -> None:
+        """Close the driver's connections and let the threads end."""
+        await self._pool.run(self.db.close)
+        self._pool.close()
+
+    async def __aenter__(self) -> AsyncDatabase:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncSession(_Door):
+    """`Session`, awaitable. What it found is read from `found`, the session itself."""
+
+    def __init__(self, session: Session, pool: _Pool) -> None:
+        self.found = self._inner = session
+        self._pool = pool
+
+    set_state = _write(Session.set_state)
+    set_context = _write(Session.set_context)
+
+    @wraps(Session.edit_history)
+    async def edit_history(self, op: str, **fields: Any) -> None:
+        await self._pool.finish(partial(self.found.edit_history, op, **fields))
+
+    close = _write(Session.close)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the boot found: `messages`, `pending`, `resume`, `state`, `report`, `stats` …"""
+        return getattr(self.found, name)
+
+    async def turns(self, wait: float = 0.0) -> AsyncGenerator[AsyncTurn, None]:
+        """As `Session.turns`."""
+        iterator = self.found.turns(wait)
+        try:
+            while True:
+                turn = await self._pool.finish(partial(next, iterator, None))
+                if turn is None:
+                    return
+                yield AsyncTurn(turn, self._pool)
+        finally:
+            # A cancellation may have come while a turn was being claimed: nobody will ever see that turn.
+            if self.found.current is not None:
+                await self._pool.finish(self.found.close)
+
+    async def __aenter__(self) -> AsyncSession:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.finish(self.found.close)
+
+
+class AsyncTurn(_Door):
+    """`Turn`, awaitable."""
+
+    def __init__(self, turn: Turn, pool: _Pool) -> None:
+        self.turn = self._inner = turn
+        self._pool = pool
+
+    flush = _write(Turn.flush)
+    stash = _write(Turn.stash)
+    set_state = _write(Turn.set_state)
+    set_context = _write(Turn.set_context)
+
+    @wraps(Turn.edit_history)
+    async def edit_history(self, op: str, **fields: Any) -> None:
+        await self._pool.finish(partial(self.turn.edit_history, op, **fields))
+
+    complete = _write(Turn.complete)
+    fail = _write(Turn.fail)
+    abort = _write(Turn.abort)
+    release = _write(Turn.release)
+
+    def __getattr__(self, name: str) -> Any:
+        """`messages`, `message_id`, `stopped`, `durable_id`, `recovery_data` … of the turn itself."""
+        return getattr(self.turn, name)
+
+    async def write(self, chunk: Any) -> Chunk | None:
+        """As `Turn.write`. A chunk that is only buffered is written without leaving the event loop."""
+        if self.turn.may_block():
+            return await self._pool.finish(partial(self.turn.write, chunk))
+        out, barrier = self.turn.write_nowait(chunk)
+        if barrier:
+            await self._pool.run(self.turn.flush)
+        return out
+
+    async def tee(self, chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncGenerator[Chunk, None]:
+        """As `Turn.tee`, of an async or a plain iterable; the source is closed in any case."""
+        source = chunks if isinstance(chunks, AsyncIterable) else _as_async(chunks)
+        try:
+            async for chunk in source:
+                if self.turn.stopped:
+                    return
+                out = await self.write(chunk)
+                if out is not None:
+                    yield out
+        finally:
+            close = getattr(source, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def __aenter__(self) -> AsyncTurn:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.finish(partial(self.turn.__exit__, kind, error, trace))
+
+
+async def _as_async(chunks: Iterable[T]) -> AsyncGenerator[T, None]:
+    try:
+        for chunk in chunks:
+            yield chunk
+    finally:
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            close()
