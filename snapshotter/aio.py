@@ -95,7 +95,7 @@ class _Door:
 def _read(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """The method as a coroutine; cancelling it abandons the call."""
 
-    async def call(self: _Door, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: _Door, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._pool.run(partial(method, self._inner, *args, **kwargs))
 
     update_wrapper(call, method)
@@ -105,7 +105,7 @@ def _read(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Any, P
 def _write(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """The method as a coroutine; once begun it is finished, also when the task is cancelled."""
 
-    async def call(self: _Door, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: _Door, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._pool.finish(partial(method, self._inner, *args, **kwargs))
 
     update_wrapper(call, method)

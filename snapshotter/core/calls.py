@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from .tool_parts import is_interrupted, is_settled, is_tool, tool_name, without_mark
+
 Message = dict[str, Any]
 Part = dict[str, Any]
 Answer = dict[str, Any]
@@ -42,10 +44,7 @@ _RANK = {
 
 def is_call(part: Any) -> bool:
     """True for a static (`tool-NAME`) or dynamic tool part with a call id."""
-    if not isinstance(part, dict) or not isinstance(part.get("toolCallId"), str):
-        return False
-    kind = part.get("type")
-    return isinstance(kind, str) and (kind.startswith("tool-") or kind == "dynamic-tool")
+    return is_tool(part) and isinstance(part.get("toolCallId"), str)
 
 
 def parts_of(message: Message) -> list[Any]:
@@ -57,31 +56,6 @@ def parts_of(message: Message) -> list[Any]:
 def calls_of(message: Message) -> list[tuple[int, Part]]:
     """Every tool part of the message with its index."""
     return [(i, part) for i, part in enumerate(parts_of(message)) if is_call(part)]
-
-
-def tool_name(part: Part) -> str:
-    """The tool's name, whichever way the part is typed."""
-    kind: str = part["type"]
-    return str(part.get("toolName", "")) if kind == "dynamic-tool" else kind[5:]
-
-
-def _marked(part: Part, mark: str) -> bool:
-    metadata = part.get("resultProviderMetadata")
-    marks = metadata.get(MARK) if isinstance(metadata, dict) else None
-    return isinstance(marks, dict) and marks.get(mark) is True
-
-
-def interrupted(part: Part) -> bool:
-    """True for an error that cleanup made of a call whose worker died."""
-    return part.get("state") == "output-error" and _marked(part, "interrupted")
-
-
-def settled(part: Part) -> bool:
-    """True when the call holds a final output that cleanup did not make, or a denial."""
-    state = part.get("state")
-    if state == "output-available":
-        return part.get("preliminary") is not True
-    return state == "output-denied" or (state == "output-error" and not _marked(part, "interrupted"))
 
 
 def waits(part: Part, client_tools: Collection[str] | None = None) -> bool:
@@ -111,7 +85,7 @@ def any_waits(message: Message, client_tools: Collection[str] | None = None) -> 
 
 
 def any_unsettled(message: Message) -> bool:
-    return any(not settled(part) for _, part in calls_of(message))
+    return any(not is_settled(part) for _, part in calls_of(message))
 
 
 def with_part(message: Message, index: int, part: Part) -> Message:
@@ -130,18 +104,11 @@ def failed(part: Part, text: str, mark: str) -> Part:
     return {**out, "state": "output-error", "errorText": text, "resultProviderMetadata": metadata}
 
 
-def _unmarked(part: Part) -> Part:
-    """The part without the engine's own error: its text, and its mark."""
-    if not interrupted(part):
-        return part
-    out = {k: v for k, v in part.items() if k not in ("errorText", "resultProviderMetadata")}
-    metadata = {k: v for k, v in part["resultProviderMetadata"].items() if k != MARK}
-    return {**out, "resultProviderMetadata": metadata} if metadata else out
-
-
 def with_output(part: Part, answer: Answer) -> Part:
     """The part with its final result: `output`, or `errorText` of a failed call."""
-    out = {k: v for k, v in _unmarked(part).items() if k not in ("preliminary", "errorText", "output")}
+    if is_interrupted(part):
+        part = without_mark(part)
+    out = {k: v for k, v in part.items() if k not in ("preliminary", "errorText", "output")}
     if "errorText" in answer:
         return {**out, "state": "output-error", "errorText": answer["errorText"]}
     return {**out, "state": "output-available", "output": answer.get("output")}
@@ -167,7 +134,7 @@ def locate(message: Message, answer: Answer) -> int | None:
     found = [(i, part) for i, part in calls_of(message) if _matches(part, answer)]
     if not found:
         return None
-    for test in (waits, lambda p: not settled(p), lambda _: True):
+    for test in (waits, lambda p: not is_settled(p), lambda _: True):
         for index, part in reversed(found):
             if test(part):
                 return index
@@ -189,14 +156,14 @@ def _forward(part: Part, copy: Part) -> Part:
     """Move the server's part to where a client's copy of it stands, if that is further on."""
     state, there = part.get("state"), copy.get("state")
     behind = _RANK.get(str(there), -1) <= _RANK.get(str(state), -1)
-    if settled(part) or (behind and not interrupted(part)):
+    if is_settled(part) or (behind and not is_interrupted(part)):
         return part
     if there == "output-available" and copy.get("preliminary") is not True:
         return with_output(part, {"output": copy.get("output")})
-    if there == "output-error" and not interrupted(copy):
+    if there == "output-error" and not is_interrupted(copy):
         return with_output(part, {"errorText": copy.get("errorText", "")})
     approval = copy.get("approval")
-    if interrupted(part) or not isinstance(approval, dict):
+    if is_interrupted(part) or not isinstance(approval, dict):
         return part
     if there == "output-denied":
         return {**part, "state": there, "approval": approval}
@@ -239,5 +206,5 @@ def answer_call(message: Message, answer: Answer) -> Message:
     if kind == "tool-approval":
         moved = _approve(part, answer)
     else:
-        moved = part if settled(part) else with_output(part, answer)
+        moved = part if is_settled(part) else with_output(part, answer)
     return message if moved is part else with_part(message, index, moved)

@@ -24,7 +24,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from .calls import INTERRUPTED, Message, Part, failed, is_call, parts_of, settled, tool_name
+from .calls import INTERRUPTED, Message, Part, failed, is_call, parts_of
+from .tool_parts import is_settled, tool_name
 
 
 @dataclass(slots=True)
@@ -128,7 +129,7 @@ def _steps(parts: list[Any], start: int) -> list[tuple[int, int]]:
 
 
 def _holds_settled(parts: list[Any], start: int, end: int) -> bool:
-    return any(is_call(part) and settled(part) for part in parts[start:end])
+    return any(is_call(part) and is_settled(part) for part in parts[start:end])
 
 
 def kept_for_retry(message: Message, seed: int) -> Message:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from streams.errors import Gap
 
-from .calls import Message, answer_call, calls_of, granted, locate, parts_of, settled, supersede, waits
+from .calls import Message, answer_call, calls_of, granted, locate, parts_of, supersede, waits
 from .chain import free_id
 from .inputs import Input
 from .openturn import OpenTurn
+from .tool_parts import is_settled
 
 if TYPE_CHECKING:
     from .fold import Fold, Record
@@ -197,7 +198,7 @@ def newest_for(messages: list[Message], positions: list[int], entry: Input) -> i
         part = message["parts"][index]
         if waits(part):
             return position
-        if unsettled is None and not settled(part):
+        if unsettled is None and not is_settled(part):
             unsettled = position
     return unsettled
 

@@ -24,13 +24,13 @@ from streams.errors import Gap
 
 from . import edits
 from .accumulator import Accumulator
-from .calls import Message, any_unsettled, interrupted, locate, parts_of, settled, with_part
+from .calls import Message, any_unsettled, locate, parts_of, with_part
 from .chain import Chain, free_id
 from .chunks import BOUNDARIES, mend, validate
 from .cleanup import kept_on_drop
 from .inputs import InputLog
 from .openturn import OpenTurn
-from .tool_parts import with_output, without_mark
+from .tool_parts import is_interrupted, is_settled, with_output, without_mark
 
 _NOTED = BOUNDARIES | {"abort", "error"}
 _OUTPUTS = ("tool-output-available", "tool-output-error")
@@ -369,11 +369,13 @@ def _with_late(message: Message, chunk: Record) -> Message | None:
     if not any_unsettled(message):
         return None
     index = locate(message, {"toolCallId": chunk.get("toolCallId")})
-    if index is None or settled(message["parts"][index]):
+    if index is None or is_settled(message["parts"][index]):
         return None
     part = message["parts"][index]
     mended = mend(chunk)[0] or chunk
-    return with_part(message, index, with_output(without_mark(part) if interrupted(part) else part, mended))
+    return with_part(
+        message, index, with_output(without_mark(part) if is_interrupted(part) else part, mended)
+    )
 
 
 def _from_middle(record: Record, skip: int) -> Record:

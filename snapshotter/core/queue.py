@@ -21,10 +21,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from .calls import Message, answer_call, any_waits, calls_of, interrupted, locate, settled
+from .calls import Message, answer_call, any_waits, calls_of, locate
 from .edits import newest_for
 from .fold import Fold
 from .inputs import Input
+from .tool_parts import is_interrupted, is_settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,9 @@ class View:
             if self.messages[own].get("id") == message_id:
                 return own
         position = fold.chain.find(message_id)
-        return None if position is None else self.shifted(fold, position)
+        if position is None or (fold.open is not None and position == fold.open.slot):
+            return None
+        return self.shifted(fold, position)
 
     def shifted(self, fold: Fold, position: int) -> int:
         """A chain position as a position here."""
@@ -226,7 +229,7 @@ def _group(view: View, queue: Queue, position: int, group: list[Input]) -> Item 
 
 def _only_late(message: Message) -> bool:
     """True when what is unsettled in the message are calls that cleanup closed: nobody waits for them."""
-    return all(settled(part) or interrupted(part) for _, part in calls_of(message))
+    return all(is_settled(part) or is_interrupted(part) for _, part in calls_of(message))
 
 
 # -- everything else ------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ A refusal ends the turn in an error that names its reason: calling the model aga
 
 from __future__ import annotations
 
-from .calls import Message, calls_of, granted, interrupted
+from .calls import Message, calls_of, granted
+from .tool_parts import is_interrupted
 
 # The mode of the next attempt: `continue` keeps the cleaned message, `retry` what is settled of it.
 MODES = {
@@ -34,7 +35,7 @@ def unanswered(message: Message) -> bool:
     streamed cannot have run; an error that cleanup made is no result."""
     for _, part in calls_of(message):
         state = part.get("state")
-        if state == "input-available" or granted(part) or interrupted(part):
+        if state == "input-available" or granted(part) or is_interrupted(part):
             return True
         if state == "output-available" and part.get("preliminary") is True:
             return True
