@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from streams import keys
+from streams.clock import Waiter
 from streams.codec import encode_segment
 from streams.store import Store
+from streams.testing.clocks import FakeClock
 
 
 def delta_of(chunk: dict[str, Any]) -> tuple[tuple[str, str], str] | None:
@@ -62,3 +64,47 @@ class Chain:
         self.store.put(key, data, nonce=nonce)
         self.last, self.nonce = first + count - 1, nonce
         return key
+
+
+class PatientClock(FakeClock):
+    """A fake clock whose waiters miss no notification, also one that comes while they look at the time.
+
+    `waits` lists the seconds that anyone was ready to wait.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def waiter(self) -> Waiter:
+        return _Counting(self)
+
+
+class _Counting:
+    """A condition variable with fake time-outs. It counts notifications, so none falls between two looks."""
+
+    def __init__(self, clock: PatientClock) -> None:
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._notified = 0
+
+    def __enter__(self) -> bool:
+        return self._condition.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._condition.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        end = None if timeout is None else self._clock.monotonic() + timeout
+        if timeout is not None:
+            self._clock.waits.append(timeout)
+        before = self._notified
+        while self._notified == before:
+            if end is not None and self._clock.monotonic() >= end:
+                return False
+            self._condition.wait(0.002)
+        return True
+
+    def notify_all(self) -> None:
+        self._notified += 1
+        self._condition.notify_all()
