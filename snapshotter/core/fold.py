@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.errors import Gap
+from streams.errors import Gap, NewerVersion
 
 from . import edits
 from .accumulator import Accumulator
@@ -86,6 +86,8 @@ class Fold:
         if number > self.inputs.last + 1:
             missing = (self.inputs.last + 1, number - 1)
             raise Gap(f"in log: inputs {missing[0]} to {missing[1]} are missing", log="in", missing=missing)
+        if "ref" in record:
+            raise _newer(record)
         entry = self.inputs.feed(record)
         if entry is None:
             return
@@ -122,6 +124,8 @@ class Fold:
         return known
 
     def _control(self, record: Record) -> bool:
+        if "ref" in record and "control" not in record:
+            raise _newer(record)
         record = self._mended(record)
         self.timestamp = record.get("ts", self.timestamp)
         name = record.get("control", "")
@@ -362,6 +366,13 @@ class Fold:
             upto = self.chain.find(self.context["upto"])
             if upto is None or position <= upto:
                 self.context = None
+
+
+def _newer(record: Record) -> NewerVersion:
+    return NewerVersion(
+        f"record {record['id']} refers to a value stored apart, which this release does not read: upgrade"
+        " snapshotter; nothing was changed"
+    )
 
 
 def _with_late(message: Message, chunk: Record) -> Message | None:

@@ -66,6 +66,14 @@ def decode(data: bytes, *, key: str = "snapshot.json") -> dict[str, Any]:
             key=key,
             offset=0,
         )
+    missing = _stored_elsewhere(document)
+    if missing:
+        raise NewerVersion(
+            f"snapshot {key} refers to {missing}, which this release does not read: upgrade snapshotter;"
+            " nothing was changed",
+            key=key,
+            offset=0,
+        )
     problem = _problem(document)
     if problem:
         raise Corrupt(f"snapshot {key}: {problem}; it was left as it is", key=key, offset=0)
@@ -84,6 +92,20 @@ _SHAPES: dict[str, type | tuple[type, ...]] = {
     "lastTurn": dict,
     "context": dict,
 }
+
+
+def _stored_elsewhere(document: dict[str, Any]) -> str | None:
+    """What of the history is not in the document itself, in words; None where all of it is."""
+    if document.get("blocks"):
+        return "sealed blocks"
+    if document.get("hydrated"):
+        return "a history that somebody else owns"
+    messages = document.get("messages")
+    if isinstance(messages, list) and any(
+        type(m) is dict and "ref" in m and "role" not in m for m in messages
+    ):
+        return "messages stored apart"
+    return None
 
 
 def _problem(document: dict[str, Any]) -> str | None:
