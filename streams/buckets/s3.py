@@ -4,12 +4,14 @@ One call is one request: the driver's own retries are off, since it would re-sen
 and report its own success as a lost race. Its `Expect: 100-continue` is off, because it costs a second
 round trip per PUT; checksums only where required, because some stores keep their framing in the object.
 
-One exception: when the store says that the session token has expired, the client is built again, once
-per call, and the same request repeated. Such a refusal is an answer: nothing was applied.
+Two exceptions. AWS redirects requests for a bucket of another region, and boto3 follows (a given endpoint
+is never left). And when the store says that the session token has expired, the client is built again, once
+per call, and the same request repeated. Both refusals are answers: nothing was applied.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +20,7 @@ from urllib.parse import urlsplit
 import boto3
 import botocore.exceptions as failures
 from botocore.config import Config
-from botocore.handlers import add_expect_header
+from botocore.handlers import BUILTIN_HANDLERS, add_expect_header
 from botocore.parsers import ResponseParserError
 
 from streams.buckets.base import Blob, Entry, Head, Page, Written
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 T = TypeVar("T")
+_WEB_PAGE = re.compile(rb"\s*<(!doctype\s+)?html", re.IGNORECASE)
 Session = boto3.Session | Callable[[], boto3.Session]
 
 # A 404 that means "no such key". A HEAD has no code; anything but a store may give a bare 404 to a GET.
@@ -252,8 +255,38 @@ class S3Bucket:
             client = session.client("s3", region_name=region, endpoint_url=self._endpoint, config=config)
         except ValueError as error:  # so boto3 refuses an endpoint that is no URL
             raise InvalidId(f"{self.url}: {error}") from error
-        client.meta.events.unregister("before-call.s3", add_expect_header)
+        _tame(client, redirects=self._endpoint is None)
         return client
+
+
+def _tame(client: S3Client, *, redirects: bool) -> None:
+    """Change the driver's habits that this bucket cannot live with."""
+    events = client.meta.events
+    events.unregister("before-call.s3", add_expect_header)
+    if not redirects:
+        events.register("before-call.s3", _follow_no_redirect)
+    # Ours has to go before those that turn an odd answer into a server fault.
+    first = [entry for entry in BUILTIN_HANDLERS if entry[0] == "before-parse.s3.*" and len(entry) > 2]
+    for event, handler, *_ in first:
+        events.unregister(event, handler)
+    for handler in (_check_answer, *(entry[1] for entry in first)):
+        events.register_first("before-parse.s3.*", handler)
+
+
+def _check_answer(operation_model: Any, response_dict: dict[str, Any], **_: object) -> None:
+    """Before boto3 parses an answer: it would call a web page a server fault, and not miss missing bytes."""
+    if response_dict["status_code"] >= 300 or operation_model.name not in ("PutObject", "ListObjectsV2"):
+        return
+    body, what = response_dict["body"], str(operation_model.name)
+    if len(body) < int(response_dict["headers"].get("content-length", 0)):
+        raise Unreachable(f"{what}: the answer ended early")
+    if _WEB_PAGE.match(body):
+        raise not_s3(what)
+
+
+def _follow_no_redirect(context: dict[str, Any], **_: object) -> None:
+    """Make boto3's region redirector believe that it has redirected this request already."""
+    context.setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _answer(error: failures.ClientError) -> tuple[int, str]:
