@@ -1,0 +1,321 @@
+"""Is what is stored of a session whole, and does it keep the law?
+
+Read-only. Every object of the session is read and decoded (header, checksum, ids), both logs must go on
+without a hole, the out log as one chain, and three ways to the session's state must agree:
+
+    fold(nothing, whole log)  at the snapshot's cursor   ==  the snapshot
+    fold(nothing, whole log)  at the end                 ==  what a boot returns
+
+The fold is the one that boots and workers use; nothing here computes history in a way of its own.
+
+A log whose beginning was tidied away, below a snapshot that can be read, is not broken: it is reported as
+not rebuildable from the log alone, and the fold starts from the snapshot instead.
+
+A session may be at work meanwhile. The readings are made in this order: snapshot, boot, out, in; so each
+later one holds whatever an earlier one speaks of, and records beyond the boot's are only decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streams import keys, log
+from streams.codec import decode_segment
+from streams.errors import Corrupt, Gap, NewerVersion
+from streams.keys import Log
+from streams.log import Place, Vanished
+from streams.records import Cursor, Record, Segment
+
+from .core.contract import describe
+from .core.fold import Fold
+from .core.revive import revive
+from .core.snapshot import decode, restore
+from .loading import load
+
+if TYPE_CHECKING:
+    from .database import Database
+
+_WINDOW = 64  # segments that are fetched together: what bounds the memory
+_RESTARTS = 3
+_NOT_COMPARED = ("report",)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found. `code`: absent, corrupt, newer-version, gap, chain, snapshot-ahead, law
+    (all problems); not-rebuildable, foreign-object, dead-segment (notes). `key` names an object."""
+
+    code: str
+    detail: str
+    key: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What `verify` found. `records` counts those of both logs, unpacked. `rebuildable`: the logs alone
+    give the whole history. `notes` are worth knowing and no fault."""
+
+    session: str
+    segments: int = 0
+    records: int = 0
+    rebuildable: bool = True
+    problems: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        for name in ("problems", "notes"):
+            found[name] = [finding.to_json() for finding in getattr(self, name)]
+        return {"session": found.pop("session"), "ok": self.ok, **found}
+
+
+def verify(db: Database, session_id: str) -> Verdict:
+    """Check one session. What is wrong with it is in the verdict; what the store raises passes on
+    (Unreachable, Misconfigured), and Vanished when objects were tidied away three times meanwhile."""
+    for _ in range(_RESTARTS - 1):
+        try:
+            return _Check(db, session_id).run()
+        except Vanished:
+            continue
+    return _Check(db, session_id).run()
+
+
+def all_sessions(db: Database) -> Iterator[str]:
+    """Every session of the root, also those without a snapshot: one more small listing for each log."""
+    seen: set[str] = set()
+    for info in db.sessions():
+        seen.add(info.id)
+        yield info.id
+    for prefix in ("in/", "out/"):
+        after = ""
+        while (entry := next(db.store.entries(prefix, after=after, page=1), None)) is not None:
+            after = entry.key
+            place = keys.parse_segment(after)
+            if place is None:
+                continue
+            # A log's segments begin with digits, so behind "~" comes the next log.
+            after = f"{keys.log_prefix(place[0], place[1])}~"
+            session_id = keys.decode_sid(place[1])
+            if session_id not in seen:
+                seen.add(session_id)
+                yield session_id
+
+
+class _Check:
+    """One run over one session."""
+
+    def __init__(self, db: Database, session_id: str) -> None:
+        self._store = db.store
+        self._sid = db.sid(session_id)
+        self._verdict = Verdict(session_id)
+        self._document: dict[str, Any] | None = None
+        self._broken: set[int] = set()  # where a segment of the out log that cannot be read begins
+        self._inputs: list[Record] = []
+        self._boot: Fold | None = None
+        self._whole: Fold | None = None
+        self._left: dict[int, list[tuple[Fold, str]]] = {}
+
+    def run(self) -> Verdict:
+        verdict = self._verdict
+        snapshot = self._store.get(keys.snapshot(self._sid))
+        if snapshot is not None:
+            self._document = self._try(partial(decode, snapshot.data, key=keys.snapshot(self._sid)))
+        loaded = self._try(partial(load, self._store, self._sid))
+        self._boot = loaded.fold if loaded is not None else None
+        out, incoming = self._places("out"), self._places("in")
+        if snapshot is None and not out and not incoming:
+            self._problem("absent", "there is no such session: no snapshot, no log")
+            return verdict
+        self._read_inputs(incoming)
+        self._begin(out)
+        self._read_out(out)
+        if not self._broken:
+            self._report_unmet()
+        return verdict
+
+    def _report_unmet(self) -> None:
+        """What stands at a place that the log has not."""
+        for cursor, comparisons in self._left.items():
+            for _, what in comparisons:
+                detail = f"the {what} stands at out record {cursor}, and the out log does not reach it"
+                self._problem("snapshot-ahead", detail, keys.snapshot(self._sid))
+
+    # -- findings -----------------------------------------------------------------------------------
+
+    def _problem(self, code: str, detail: str, key: str | None = None) -> None:
+        known = any(key is not None and (p.code, p.key) == (code, key) for p in self._verdict.problems)
+        finding = Finding(code, detail, key)
+        if not known and finding not in self._verdict.problems:
+            self._verdict.problems.append(finding)
+
+    def _note(self, code: str, detail: str, key: str | None = None) -> None:
+        self._verdict.notes.append(Finding(code, detail, key))
+
+    def _try(self, call: Callable[[], Any]) -> Any:
+        """What the call returns; None, and a problem noted, where stored data is damaged."""
+        try:
+            return call()
+        except NewerVersion as error:
+            self._problem("newer-version", str(error), error.key)
+        except Corrupt as error:
+            self._problem("corrupt", str(error), error.key)
+        except Gap as gap:
+            if gap.missing[0] not in self._broken:
+                self._problem("gap", str(gap))
+        return None
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def _places(self, which: Log) -> list[Place]:
+        """The segments of a log as listed, oldest first."""
+        found: list[Place] = []
+        for entry in self._store.entries(keys.log_prefix(which, self._sid)):
+            place = keys.parse_segment(entry.key)
+            if place is None:
+                self._note("foreign-object", "not a segment; readers pass it over", entry.key)
+            else:
+                found.append(Place(place[2], entry.key, entry.size, entry.etag, entry.modified_ms))
+        return sorted(found, key=lambda place: place.first)
+
+    def _segments(self, places: list[Place]) -> Iterator[Segment]:
+        """Those that can be decoded. The others are problems, and where they begin is remembered."""
+        for start in range(0, len(places), _WINDOW):
+            window = places[start : start + _WINDOW]
+            blobs = self._store.gather([partial(self._store.get, place.key) for place in window])
+            for place, blob in zip(window, blobs, strict=True):
+                if blob is None:
+                    raise Vanished(f"{place.key} was listed and then gone")
+                segment = self._try(partial(decode_segment, blob.data, key=place.key))
+                if segment is not None:
+                    self._count(segment)
+                    yield segment
+                elif blob.data:  # an empty object is what a deletion leaves
+                    self._broken.add(place.first)
+
+    def _count(self, segment: Segment) -> None:
+        self._verdict.segments += 1
+        self._verdict.records += segment.header.last - segment.header.first + 1
+
+    def _read_inputs(self, places: list[Place]) -> None:
+        """The whole in log; where its beginning was trimmed, what is left of it."""
+        known = int((self._document or {}).get("lastInEventId") or 0)
+        expect = 1
+        for segment in self._segments(places):
+            first = segment.header.first
+            if first > expect and not set(range(expect, first)) & self._broken:
+                if expect == 1 and first - 1 <= known:
+                    self._trimmed("in", first - 1)
+                else:
+                    lost = max(expect, known + 1) if expect == 1 else expect
+                    self._problem("gap", f"in log: inputs {lost} to {first - 1} are missing")
+            if first >= expect:
+                self._inputs += segment.records
+                expect = segment.header.last + 1
+        # From here on the ids of broken segments are those of the out log.
+        self._broken.clear()
+
+    def _trimmed(self, which: Log, upto: int) -> None:
+        self._verdict.rebuildable = False
+        self._note(
+            "not-rebuildable",
+            f"the {which} log is gone up to {upto}: the history is not rebuildable from the log alone, "
+            "the snapshot holds that part of it",
+        )
+
+    # -- the law ------------------------------------------------------------------------------------
+
+    def _begin(self, out: list[Place]) -> None:
+        """Where the fold starts, and what it is to be compared with where."""
+        document = self._document
+        stored = self._try(lambda: self._fed(restore(document))) if document is not None else None
+        if out and out[0].first > 1 and stored is not None and out[0].first - 1 <= stored.cursor:
+            self._trimmed("out", out[0].first - 1)
+        if self._verdict.rebuildable:
+            self._whole = self._try(lambda: self._fed(Fold()))
+            if stored is not None:
+                self._await(stored, "snapshot")
+        elif stored is not None:
+            # A fold of its own: the one to compare with must not move.
+            self._whole = self._fed(restore(document or {}))
+        if self._boot is not None:
+            boot = self._boot
+            if self._try(lambda: self._fed(boot)) is not None:
+                self._await(boot, "boot")
+
+    def _await(self, fold: Fold, what: str) -> None:
+        self._left.setdefault(fold.cursor, []).append((fold, what))
+
+    def _fed(self, fold: Fold) -> Fold:
+        for record in self._inputs:
+            fold.feed(record)
+        return fold
+
+    def _read_out(self, places: list[Place]) -> None:
+        """Read the out log once: decode, link, fold, and compare on the way."""
+        cursor = Cursor(0)
+        if places and not self._verdict.rebuildable:
+            cursor = Cursor(places[0].first - 1)
+        self._compare()
+        for segment in self._segments(places):
+            header = segment.header
+            expect = cursor.id + 1
+            if header.first < expect:
+                self._note("dead-segment", "begins at an id that another segment holds; skipped", segment.key)
+                continue
+            live = self._try(partial(log.link, "out", self._sid, cursor, [segment]))
+            cursor = Cursor(header.last, header.nonce)
+            if live is None:
+                self._drop()
+                continue
+            self._check_nonce(segment)
+            self._fold(segment)
+
+    def _fold(self, segment: Segment) -> None:
+        for record in segment.records:
+            fold = self._whole
+            if fold is None or not self._left:
+                return
+            if self._try(partial(fold.apply, record)) is None:
+                self._drop()
+            self._compare()
+
+    def _drop(self) -> None:
+        """The log broke off: nothing behind this place can be compared."""
+        self._verdict.rebuildable = False
+        self._whole = None
+        self._left.clear()
+
+    def _check_nonce(self, segment: Segment) -> None:
+        document = self._document or {}
+        if str(segment.header.last) != document.get("lastOutEventId") or not document.get("lastOutNonce"):
+            return
+        if document["lastOutNonce"] != segment.header.nonce:
+            self._problem("chain", "the snapshot was taken of another log than this one", segment.key)
+
+    def _compare(self) -> None:
+        if self._whole is None:
+            self._drop()
+            return
+        for other, what in self._left.pop(self._whole.cursor, []):
+            ours, theirs = _facts(self._whole), _facts(other)
+            wrong = [name for name in ours if ours[name] != theirs[name]]
+            if wrong:
+                place = f"at out record {other.cursor} the {what} and the fold of the whole log differ"
+                self._problem("law", f"{place}: {', '.join(wrong)}")
+
+
+def _facts(fold: Fold) -> dict[str, Any]:
+    """All of a fold's state that must not depend on how it was come by."""
+    plan = describe(fold, revive(fold))
+    kept = {name: value for name, value in plan.items() if name not in _NOT_COMPARED}
+    return {**kept, "turn": fold.turn, "closed": fold.closed, "deleted": fold.deleted}
