@@ -233,7 +233,7 @@ def _check_ids(records: list[Record], header: Header, body: bytes, start: int, k
                 cuts = record["cuts"]
                 chunk = record["chunk"]
                 text = chunk["delta"] if "delta" in chunk else chunk["inputTextDelta"]
-                if cuts[-1] != len(text) or cuts[0] < 0 or cuts != sorted(cuts):
+                if type(text) is not str or cuts[-1] != len(text) or cuts[0] < 0 or cuts != sorted(cuts):
                     break
                 expect += len(cuts)
             else:

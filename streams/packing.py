@@ -30,7 +30,7 @@ from typing import Any
 import orjson
 
 from streams.errors import Corrupt, InvalidValue, TooLarge
-from streams.records import LIMIT, Record
+from streams.records import LIMIT, MAX_BATCH, Record
 
 TEXT_FIELDS = ("delta", "inputTextDelta")
 """The names that the text of a delta has in a chunk."""
@@ -150,10 +150,20 @@ class Packer:
         return self._entries[-1].first
 
     def add_all(self, ts: int, bodies: list[Record]) -> int:
-        """Take all of these records, or none; returns the last one's id. Raises as `add` does."""
+        """Take all of these records, or none; returns the last one's id. Raises as `add` does.
+
+        TooLarge also where together they take more than MAX_BATCH: one segment has to hold them.
+        """
         first = self.next
         lines = [Line(first + i, encode_record(first + i, ts, body)) for i, body in enumerate(bodies)]
-        self.size += sum(len(line.data) for line in lines)
+        size = sum(len(line.data) + 1 for line in lines)
+        if size > MAX_BATCH:
+            raise TooLarge(
+                f"records of one batch take {size} bytes together, the limit is {MAX_BATCH}: split it",
+                size=size,
+                limit=MAX_BATCH,
+            )
+        self.size += size
         self._entries.extend(lines)
         return self.next - 1
 

@@ -23,6 +23,9 @@ LIMIT = 1_048_576
 MAX_SEGMENT = 64 * 1024 * 1024
 """Most bytes of one segment. A larger object is not ours, and reading it could exhaust the memory."""
 
+MAX_BATCH = MAX_SEGMENT // 2
+"""Most bytes of records that have to share a segment. What else is buffered still fits beside them."""
+
 Record = dict[str, Any]
 
 

@@ -290,8 +290,7 @@ class Writer:
 
     def _await(self, last: int) -> None:
         while self._durable.id < last:
-            if self._failure is not None:
-                raise self._failure
+            self._check()
             self._cond.wait()
 
     def _wake(self) -> None:
@@ -351,7 +350,7 @@ class Writer:
         body = self._heartbeat() if self._may_beat() else None
         with self._cond:
             if body is None:
-                self._quiet = True
+                self._quiet = not self._pending()
             elif self._beating and not self._closed and not self._pending():
                 batch = self._admit()
                 self._note(batch, batch.packer.add(self._clock.now_ms(), body), Flush.SOON, False)

@@ -162,6 +162,7 @@ def test_a_newer_version_names_both() -> None:
         ({"last": 1}, [b'{"id":1,"cuts":[2]}'], 0),
         ({"last": 1}, [b'{"id":1,"chunk":{"delta":"ab"},"cuts":null}'], 0),
         ({"last": 1}, [b'{"id":1,"chunk":{"delta":7},"cuts":[2]}'], 0),
+        ({"last": 1}, [b'{"id":1,"chunk":{"delta":[1,2]},"cuts":[2]}'], 0),
     ],
 )
 def test_records_that_do_not_hold_are_corrupt_at_their_byte(

@@ -242,6 +242,14 @@ def test_a_batch_with_one_bad_record_appends_none() -> None:
     assert bench.segments() == [[1]]
 
 
+def test_a_batch_that_no_segment_can_hold_is_refused() -> None:
+    bench = Bench()
+    big = {"control": "x", "data": "x" * (LIMIT - 100)}
+    with pytest.raises(TooLarge, match="split"):
+        bench.writer.append_batch([big] * 33)
+    assert bench.writer.append_batch([big] * 31, flush=Flush.NOW) == 31
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [({"control": "x", "data": "x" * LIMIT}, TooLarge), ({"control": "x", "data": {1}}, InvalidValue)],
@@ -437,10 +445,10 @@ def test_an_interrupt_while_waiting_leaves_a_whole_writer() -> None:
             raise KeyboardInterrupt
         return wait(timeout)
 
-    waiter.wait = interrupted  # type: ignore[method-assign]
+    waiter.wait = interrupted
     with pytest.raises(KeyboardInterrupt):
         bench.writer.append(MARK, flush=Flush.NOW)
-    waiter.wait = wait  # type: ignore[method-assign]
+    waiter.wait = wait
     bench.let_go()
     assert bench.writer.append(MARK, flush=Flush.NOW) == 2
     assert [i for segment in bench.segments() for i in segment] == [1, 2]
@@ -568,6 +576,27 @@ def test_heartbeats_stop_when_they_may_not_be_written_and_come_back_after_an_app
     assert beats(bench) == 1
 
 
+def test_an_append_during_the_question_is_not_forgotten() -> None:
+    answers = iter([False, True])
+
+    def may_beat() -> bool:
+        answer = next(answers)
+        if not answer:
+            bench.writer.append(MARK)
+        return answer
+
+    bench = Bench(lease=lambda: 15, may_beat=may_beat)
+    bench.writer.append(MARK, flush=Flush.NOW)
+    bench.writer.beating = True
+    bench.clock.advance(10.5)
+    eventually(lambda: bench.writer.next_id == 3, "the question")
+    bench.clock.advance(1)
+    bench.durable(2)
+    bench.clock.advance(10.5)
+    bench.durable(3)
+    assert beats(bench) == 1
+
+
 def test_a_heartbeat_that_loses_its_place_fences() -> None:
     bench = Bench(lease=lambda: 15)
     bench.writer.append(MARK, flush=Flush.NOW)
@@ -648,3 +677,23 @@ def test_close_without_flush_drops_what_is_not_durable() -> None:
     bench.clock.advance(1000)
     eventually(lambda: bench.writer._task is None, "the flusher's end")
     assert bench.segments() == [[1]]
+
+
+def test_close_without_flush_wakes_who_waits() -> None:
+    bench = Bench()
+    bench.hold()
+    heard: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            bench.writer.append(MARK, flush=Flush.NOW)
+        except ValueError as error:
+            heard.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    bench.await_put()
+    bench.writer.close(flush=False)
+    thread.join(30)
+    bench.let_go()
+    assert len(heard) == 1
