@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks`. Plain scripts; nothing here is part of the package."""

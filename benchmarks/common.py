@@ -1,0 +1,90 @@
+"""What every benchmark uses: tables, and times that mean something on a shared machine.
+
+A benchmark is a module with `run() -> list[Table]`. Its input is made up, but always the same. Times are
+medians of several runs after a warm-up. Things that are compared are run in turn (a, b, a, b, …) and the
+ratio is the median of the ratios within a round, so a machine that is slow for a while slows both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Table:
+    """Rows under named columns. `note` says what a reader has to know to read them right."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[Any]] = field(default_factory=list)
+    note: str = ""
+
+    def markdown(self) -> str:
+        cells = [list(self.columns), *([_cell(value) for value in row] for row in self.rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        lines = [_line(cells[0], widths), "|" + "|".join("-" * (width + 2) for width in widths) + "|"]
+        lines += [_line(row, widths) for row in cells[1:]]
+        return "\n".join([f"## {self.title}", "", *lines, *(["", self.note] if self.note else [])])
+
+    def plain(self) -> dict[str, Any]:
+        rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {"title": self.title, "rows": rows, "note": self.note}
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+
+
+def rounds(calls: Mapping[str, Callable[[], object]], times: int = 9) -> dict[str, list[float]]:
+    """Seconds of each call in each round, after one round of warm-up."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(times + 1):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            if number:
+                taken[name].append(time.perf_counter() - began)
+    return taken
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def ratio(taken: Mapping[str, Sequence[float]], over: str, under: str) -> float:
+    """The median of `over` / `under` within each round."""
+    return median([a / b for a, b in zip(taken[over], taken[under], strict=True)])
+
+
+def python(code: str, *arguments: str) -> str:
+    """What a fresh Python process prints for this code."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ).stdout
+
+
+def fresh(code: str, *arguments: str) -> Any:
+    """As `python`, for code whose last line of output is JSON."""
+    return json.loads(python(code, *arguments).splitlines()[-1])
