@@ -35,6 +35,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from .database import Database, SessionInfo
 from .database import open as open_sync
 from .following import Event
+from .receipt import Receipt
 from .session import Session
 from .turn import Chunk, Turn
 
@@ -152,8 +153,11 @@ class AsyncDatabase(_Door):
         return AsyncSession(await self._pool.run(partial(self.db.boot, *args, **kwargs)), self._pool)
 
     @wraps(Database.peek)
-    async def peek(self, session_id: str) -> AsyncSession:
-        return AsyncSession(await self._pool.run(partial(self.db.peek, session_id)), self._pool)
+    async def peek(
+        self, session_id: str, *, receipt: Receipt | str | dict[str, Any] | None = None
+    ) -> AsyncSession:
+        peek = partial(self.db.peek, session_id, receipt=receipt)
+        return AsyncSession(await self._pool.run(peek), self._pool)
 
     async def close(self) -> None:
         """Close the driver's connections and let the threads end."""

@@ -289,13 +289,11 @@ class Database:
         Nothing is written before the first turn. Raises Busy (do not acknowledge the queue message), Damaged,
         Misconfigured, Unreachable.
         """
-        given = Receipt.parse(receipt) if receipt is not None else None
         if session_id is None:
-            if given is None:
+            if receipt is None:
                 raise Refused("boot needs a session id or a receipt")
-            session_id = given.session
-        elif given is not None and given.session != session_id:
-            raise Refused(f"the receipt is of session {given.session!r}, not {session_id!r}")
+            session_id = Receipt.parse(receipt).session
+        given = self._receipt(session_id, receipt)
         sid = self.sid(session_id)
         store = self._own_store()
         wait = 0.0 if takeover else self._stable_timeout if stable_timeout is None else stable_timeout
@@ -308,12 +306,21 @@ class Database:
             session_id, sid, loaded, store, read, deadline=deadline, client_tools=client_tools, cause=cause
         )
 
-    def peek(self, session_id: str) -> Session:
-        """What the next worker would get, without waiting and without taking the session over: `busy` says
-        whether somebody is at work. Nothing is written."""
+    def peek(self, session_id: str, *, receipt: Receipt | str | dict[str, Any] | None = None) -> Session:
+        """What the next worker (with this receipt) would get, without waiting and without taking the session
+        over: `busy` says whether somebody is at work. Nothing is written."""
+        given = self._receipt(session_id, receipt)
         sid = self.sid(session_id)
         store = self._own_store()
-        return self._session(session_id, sid, load(store, sid), store)
+        loaded = load(store, sid, receipt=given.id if given is not None else None)
+        return self._session(session_id, sid, loaded, store)
+
+    @staticmethod
+    def _receipt(session_id: str, receipt: Receipt | str | dict[str, Any] | None) -> Receipt | None:
+        given = Receipt.parse(receipt) if receipt is not None else None
+        if given is not None and given.session != session_id:
+            raise Refused(f"the receipt is of session {given.session!r}, not {session_id!r}")
+        return given
 
     def _wait_for(
         self, store: Store, session_id: str, sid: str, number: int | None, wait: float, takeover: bool
