@@ -26,9 +26,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+from make_bucket import REGION, NotReady, make_bucket  # noqa: E402 - it lies beside this file
+
 BUCKET = "snapshotter"
-REGION = "us-east-1"
-START_SECONDS = 60
 STOP_SECONDS = 15
 
 
@@ -163,43 +164,14 @@ def _flags(folder: Path, identities: Path, ports: list[int]) -> list[str]:
 
 
 def _wait_until_it_works(server: Server, process: subprocess.Popen[bytes]) -> None:
-    import boto3
-    from botocore.client import Config
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    client = boto3.client(
-        "s3",
-        endpoint_url=server.endpoint,
-        aws_access_key_id=server.access_key,
-        aws_secret_access_key=server.secret_key,
-        region_name=REGION,
-        config=Config(
-            retries={"total_max_attempts": 1},
-            s3={"addressing_style": "path"},
-            connect_timeout=1,
-            read_timeout=5,
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
-    )
-    last: Exception | None = None
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
+    def check() -> None:
         if process.poll() is not None:
             raise NoServer(f"the server stopped with {process.returncode}; see {server.folder}/server.log")
-        try:
-            with contextlib.suppress(
-                client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists
-            ):
-                client.create_bucket(Bucket=BUCKET)
-            client.put_object(Bucket=BUCKET, Key="started", Body=b"yes")
-            client.get_object(Bucket=BUCKET, Key="started")["Body"].read()
-            client.delete_object(Bucket=BUCKET, Key="started")
-            return
-        except (BotoCoreError, ClientError) as error:
-            last = error
-            time.sleep(0.2)
-    raise NoServer(f"the server did not work within {START_SECONDS} s: {last}")
+
+    try:
+        make_bucket(server.endpoint, BUCKET, server.access_key, server.secret_key, check=check)
+    except NotReady as error:
+        raise NoServer(str(error)) from error
 
 
 def _wait_until_gone(pid: int) -> None:

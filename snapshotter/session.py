@@ -84,6 +84,7 @@ class Session:
         self._writer: Writer | None = None
         self._epoch = 0
         self._claiming = False
+        self._looked = True  # the boot has just read the in log
         self._notes: list[dict[str, Any]] = []
         self._take(loaded)
         self.booted: RequestStats = store.stats.snapshot()
@@ -175,7 +176,7 @@ class Session:
         while not self.deadline_passed():
             turn = self._next_turn()
             if turn is None:
-                if not self._look_again(wait):
+                if wait <= 0 or not self._look_again(wait):
                     return
                 continue
             yield turn
@@ -183,7 +184,6 @@ class Session:
                 turn.release()
             if turn.status == "released":
                 return
-            self._look_again(0.0)
 
     def _next_turn(self) -> Turn | None:
         """Do what needs no model, until a turn is claimed; None when nothing is owed."""
@@ -200,6 +200,8 @@ class Session:
 
     def _step(self) -> tuple[Turn | None, bool]:
         """One step of the loop: a turn, or nothing; and whether there may be more to do before a turn."""
+        if not self._looked:
+            self._look_again(0.0)
         plan = self.plan = revive(self.fold)
         step = moves.next_step(plan)
         if step == "seal":
@@ -216,8 +218,7 @@ class Session:
         return self._finish(moves.spending(plan)) if step == "spend" else (None, False)
 
     def _finish(self, bodies: list[dict[str, Any]]) -> tuple[None, bool]:
-        self.commit(bodies, flush=Flush.NOW, end_segment=True)
-        self.save()
+        self.end_segment(bodies)
         return None, True
 
     def claim(self, item: Item | None) -> Turn:
@@ -245,6 +246,7 @@ class Session:
     def _look_again(self, wait: float) -> bool:
         """Read the inputs that came meanwhile; True when there were any."""
         end = self.clock.monotonic() + wait
+        self._looked = True
         while True:
             found = False
             while (record := next_input(self.store, self.sid, self.fold.inputs.last + 1)) is not None:
@@ -292,6 +294,13 @@ class Session:
         self.fold.cursor = last - len(bodies)
         for number, body in enumerate(bodies, self.fold.cursor + 1):
             self.fold.apply({"id": number, "ts": now, **body})
+
+    def end_segment(self, bodies: list[dict[str, Any]]) -> None:
+        """Write records that end a turn, or stand between two, and save the snapshot. What came in meanwhile
+        has to be looked for then."""
+        self.commit(bodies, flush=Flush.NOW, end_segment=True)
+        self._looked = False
+        self.save()
 
     def save(self) -> None:
         """Save the snapshot. What goes wrong is reported, never raised: the log is the truth."""

@@ -207,7 +207,9 @@ class Turn:
         self._note(kind, chunk)
         barrier = kind in FLUSH_POINTS or (kind in _RESULTS and chunk.get("preliminary") is not True)
         soon = barrier or is_urgent(chunk) or (kind == "finish-step" and session.durability == "steps")
-        session.writer.append({"chunk": chunk}, flush=Flush.SOON if soon else Flush.LATER)
+        # What ends the stream is nearly always followed by the turn's end at once: one segment for both.
+        flush = Flush.BRIEF if kind in ("finish", "abort") else Flush.SOON if soon else Flush.LATER
+        session.writer.append({"chunk": chunk}, flush=flush)
         self._last_chunk = session.clock.monotonic()
         return chunk, barrier
 
@@ -369,18 +371,16 @@ class Turn:
             self._end_half((delta, ident), {"type": delta, names[0]: ident}, names[1])
         session.writer.beating = False
         bodies = [*self._operations, *moves.closing(session.fold, status, stops, **fields)]
-        session.commit(bodies, flush=Flush.NOW, end_segment=True)
+        session.end_segment(bodies)
         self._end(status)
-        session.save()
 
     def _finish_unanswered(self) -> None:
         """An action without an answer: its operations and its input-applied in one segment."""
         assert self.item is not None
         session = self._session
         bodies = [*self._operations, moves.applied(sorted({*self.item.ids, *session.plan.spent}))]
-        session.commit(bodies, flush=Flush.NOW, end_segment=True)
+        session.end_segment(bodies)
         self._end("completed")
-        session.save()
 
     def release(self, why: str = "cancelled") -> None:
         """Let go in good order: what was written is made durable, and the next worker goes on.

@@ -51,6 +51,8 @@ class Flush(enum.Enum):
 
     LATER = "later"
     """By time or size, as the policy says."""
+    BRIEF = "brief"
+    """In the background within 50 ms: what follows on its heels, as a turn's end does, shares the segment."""
     SOON = "soon"
     """At once, in the background."""
     NOW = "now"
@@ -74,6 +76,9 @@ class FlushPolicy:
 STREAM = FlushPolicy()
 LIVE = FlushPolicy(interval=0.2, longest=0.2)
 STEPS = FlushPolicy(interval=math.inf, longest=math.inf)
+
+
+_BRIEFLY = 0.05
 
 
 class _Batch:
@@ -279,13 +284,14 @@ class Writer:
         if end_segment:
             batch.sealed = True
         full = batch.packer.size >= self.policy.max_bytes and self._want < batch.packer.first
-        if flush is not Flush.LATER or full:
+        if flush in (Flush.SOON, Flush.NOW) or full:
             self._want = last
-        elif self._due is not None:
+        elif flush is Flush.LATER and self._due is not None:
             return
+        due = self._clock.monotonic() + (_BRIEFLY if flush is Flush.BRIEF else self._pace)
         if self._due is None:
-            self._due = self._clock.monotonic() + self._pace
-            self._quiet = False
+            self._due, self._quiet = due, False
+        self._due = min(self._due, due)
         self._wake()
 
     def _await(self, last: int) -> None:

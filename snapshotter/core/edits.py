@@ -265,18 +265,18 @@ def _settled_only(fold: Fold) -> Iterator[None]:
     if turn is None or turn.slot is None:
         yield
         return
-    before, slot = fold.chain.messages[: turn.slot], fold.chain.messages[turn.slot]
+    before = {message.get("id") for message in fold.chain.messages[: turn.slot]}
+    slot = fold.chain.messages[turn.slot]
     fold.chain.splice(turn.slot, turn.slot + 1)
     yield
     turn.slot = _slot_after(before, fold.chain.messages)
     fold.chain.splice(turn.slot, turn.slot, [slot])
 
 
-def _slot_after(before: list[Message], after: list[Message]) -> int:
+def _slot_after(before: set[Any], after: list[Message]) -> int:
     """Where the open message stands now: behind the last message that stood before it; where none of
     them is left, behind all (settled messages stand before those of an open turn)."""
-    known = {id(message) for message in before}
-    kept = [position for position, message in enumerate(after) if id(message) in known]
+    kept = [position for position, message in enumerate(after) if message.get("id") in before]
     return kept[-1] + 1 if kept else len(after)
 
 
@@ -292,7 +292,7 @@ def _operate(fold: Fold, op: Any, named: Any, record: Record) -> bool:
         fold.context = None
         chain.cut(0)
         for message in record["messages"]:
-            _append(fold, message)
+            _append(fold, message, replacing=True)
         return True
     position = chain.find(named)
     if op == "put" and "message" in record:
@@ -315,9 +315,15 @@ def _operate(fold: Fold, op: Any, named: Any, record: Record) -> bool:
     return True
 
 
-def _append(fold: Fold, message: Any) -> None:
+def _append(fold: Fold, message: Any, *, replacing: bool = False) -> None:
+    """Append a message under an id that is free. A list that replaces the history may show the open
+    turn's messages, too: those stand in the turn, not here."""
     if not isinstance(message, dict):
         fold.note("not-a-message", "a value that is no message; skipped")
         return
-    message_id = free_id(message.get("id"), f"msg-{fold._record}", fold.held)
-    fold.chain.append(message if message.get("id") == message_id else {**message, "id": message_id})
+    named = message.get("id")
+    if replacing and isinstance(named, str) and fold.open is not None and named in fold.open.ids():
+        fold.note("history-of-open-turn", f"message {named!r} belongs to the open turn; skipped")
+        return
+    message_id = free_id(named, f"msg-{fold._record}", fold.held)
+    fold.chain.append(message if named == message_id else {**message, "id": message_id})

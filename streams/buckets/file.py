@@ -110,7 +110,7 @@ class FileBucket:
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         folder = prefix.rpartition("/")[0]
-        if folder:
+        if "/" in prefix:
             self._path(folder)  # refuses what would leave the root
         entries: builtins.list[Entry] = []
         more = False

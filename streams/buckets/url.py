@@ -58,6 +58,8 @@ def open_bucket(
     Raises InvalidId for a URL that cannot be, Misconfigured for a driver that is not installed, and
     CredentialsExpired where a minio URL has no credentials.
     """
+    if not url.isprintable():  # urllib would drop a line break and open another path
+        raise InvalidId("the store URL holds a control character; take it out")
     env = os.environ if env is None else env
     scheme, rest = _scheme(url, env)
     parts, parameters = _split(scheme, rest)

@@ -93,11 +93,13 @@ class FakeClock:
 
 
 class _FakeWaiter:
-    """A condition variable whose time-outs are fake time."""
+    """A condition variable whose time-outs are fake time. It counts notifications, so that none is missed
+    between two looks at the time."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
         self._condition = threading.Condition()
+        self._notified = 0
 
     def __enter__(self) -> bool:
         return self._condition.acquire()
@@ -107,10 +109,13 @@ class _FakeWaiter:
 
     def wait(self, timeout: float | None = None) -> bool:
         end = None if timeout is None else self._clock.monotonic() + timeout
-        while not self._condition.wait(_POLL):
+        before = self._notified
+        while self._notified == before:
             if end is not None and self._clock.monotonic() >= end:
                 return False
+            self._condition.wait(_POLL)
         return True
 
     def notify_all(self) -> None:
+        self._notified += 1
         self._condition.notify_all()
