@@ -1,0 +1,61 @@
+"""A queue that delivers at least once, and workers that die: each message is answered once.
+
+    python examples/queue_worker.py file:///tmp/chats
+
+The queue is a list here. The one rule is the same as with SQS, Pub/Sub or RabbitMQ: acknowledge only what
+did not raise `Retryable`.
+"""
+
+import sys
+from collections import deque
+
+import snapshotter
+
+
+class Died(BaseException):
+    """Stands for a kill: nothing gets the chance to clean up."""
+
+
+def agent(messages, *, die):
+    yield {"type": "start"}
+    yield {"type": "start-step"}
+    yield {"type": "text-start", "id": "t"}
+    for number, word in enumerate(["One ", "two ", "three."]):
+        if die and number == 2:
+            raise Died
+        yield {"type": "text-delta", "id": "t", "delta": word}
+    yield {"type": "text-end", "id": "t"}
+    yield {"type": "finish-step"}
+    yield {"type": "finish", "finishReason": "stop"}
+
+
+def main(url):
+    calls = 0
+    with snapshotter.open(url, stable_timeout=0.0) as db:
+        receipt = str(db.send("counting", "Count to three."))
+        queue = deque([receipt, receipt, receipt])  # delivered three times
+        while queue:
+            message = queue.popleft()
+            try:
+                with db.boot(receipt=message) as session:
+                    for turn in session.turns():
+                        calls += 1
+                        with turn:
+                            for _ in turn.tee(agent(turn.messages, die=calls == 1)):
+                                pass
+            except snapshotter.Retryable as error:
+                print(f"not now: {error}")
+                queue.append(message)
+            except Died:
+                print("a worker died in the middle of its answer")
+                queue.append(message)
+
+        history = db.history("counting")
+        assert [message["role"] for message in history] == ["user", "assistant"]
+        assert history[1]["parts"][1]["text"] == "One two three."
+        assert calls == 2, "one call that died, one that answered; the other deliveries cost nothing"
+        print("ok")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "memory://queue")
