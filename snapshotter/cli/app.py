@@ -1,0 +1,102 @@
+"""The group of all commands, and the one place where an error becomes an exit code.
+
+A command's module is imported when the command is asked for. Commands raise what the library raises; what
+a person or a program sees of it is decided here: one line `error: …` on stderr (with a `hint:` where one
+helps), or with `--json` one object on stdout, and never a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from snapshotter import __version__
+
+from .problems import DEFECT, failure_of
+
+_COMMANDS = {
+    "demo": "demonstrate",
+    "send": "work",
+    "record": "work",
+    "boot": "look",
+    "history": "look",
+    "log": "look",
+    "ls": "look",
+    "verify": "check",
+    "doctor": "check",
+    "replay": "cases",
+    "fold": "cases",
+}
+
+_HELP = """Durable sessions for chat agents, in a bucket.
+
+URL names a root: s3://bucket/path, minio://host:port/bucket/path, file:///path or just a path that begins
+with / or a dot. Credentials and endpoints come from the usual AWS variables, or from OBJECT_STORE_BASE_URL,
+OBJECT_STORE_ACCESS_KEY_ID, OBJECT_STORE_SECRET_ACCESS_KEY and OBJECT_STORE_REGION.
+
+\b
+Example:
+  snapshotter demo
+  snapshotter send ./data chat-42 "hi"
+  snapshotter record ./data chat-42 answer.jsonl
+  snapshotter history ./data chat-42
+
+\b
+Exit codes:
+  0  ok
+  1  verify found a problem, or doctor: this store is not to be trusted
+  2  wrong usage, or input that is refused; nothing was written
+  3  gap: records are missing
+  4  corrupt: stored data cannot be read
+  5  try again: busy, fenced, unreachable, or not known whether it was written
+  6  misconfigured: bucket, credentials, endpoint, or a store that lacks a guarantee
+  70 a defect of this program (SNAPSHOTTER_TRACEBACK=1 shows where)
+  143, 130 ended by SIGTERM, by Ctrl-C; an open turn was released
+"""
+
+
+class _Root(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        module = _COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = getattr(import_module(f"{__package__}.{module}"), cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def main(  # type: ignore[override]  # click's overloads; this one never returns
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        given = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in given[: given.index("--")] if "--" in given else "--json" in given
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(given, prog_name or "snapshotter", **extra)
+        except BrokenPipeError:
+            # Whoever read our output has gone, as in `… | head`; nothing more can be said to them.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+        except Exception as error:
+            # The last line of defence: a user sees no traceback.
+            failure = failure_of(error)
+            if failure.exit_code == DEFECT and os.environ.get("SNAPSHOTTER_TRACEBACK"):
+                raise
+            failure.show(as_json=as_json)
+            sys.exit(failure.exit_code)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.group(
+    cls=_Root, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="snapshotter", message="%(prog)s %(version)s")
+def cli() -> None:
+    """See _HELP."""

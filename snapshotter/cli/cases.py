@@ -1,0 +1,137 @@
+"""`replay` and `fold`: the engine's two pure functions, over files. No store is touched.
+
+They let another implementation, or a person with a stream that looks odd, ask what this one makes of it.
+Input is read exactly: integers of any size, surrogate halves as escaped; NaN and its like are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+
+import click
+
+from snapshotter.core.contract import fold_case
+from snapshotter.core.replay import replay as replay_line
+from snapshotter.core.snapshot import decode
+from snapshotter.core.values import loads
+from snapshotter.errors import Corrupt, InvalidValue
+from streams.packing import text_field
+
+from .output import dumps, emit, field, json_option, say, short
+from .problems import GAP, REFUSED
+
+Record = dict[str, Any]
+
+
+@click.command(
+    epilog="\b\nExample:\n"
+    '  echo \'{"chunks":[{"type":"start"}]}\' | snapshotter replay --json\n'
+    "  snapshotter replay streams.jsonl --json --strict"
+)
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--strict", is_flag=True, help="Stop a stream at the first chunk that breaks a rule.")
+@json_option
+@click.pass_context
+def replay(ctx: click.Context, file: BinaryIO, strict: bool, as_json: bool) -> None:
+    """Show the message that a client makes of a stream of chunks.
+
+    FILE (default: stdin) holds one stream a line: {"chunks": […], "message"?: the message to continue}. For
+    each, one line {"message", "report"}; with --strict {"error", "at", "rule"} for a stream that breaks a
+    rule. A line that is not of this form gives {"error", "at": null, "rule": "bad-input"}, and exit code 2.
+    """
+    refused = False
+    for line in file:
+        if not line.strip():
+            continue
+        try:
+            result = replay_line(_object(line), strict=strict)
+        except InvalidValue as error:
+            refused = True
+            result = {"error": str(error), "at": None, "rule": "bad-input"}
+        if as_json:
+            emit(result)
+        else:
+            _tell_replay(result)
+    if refused:
+        ctx.exit(REFUSED)
+
+
+def _tell_replay(result: dict[str, Any]) -> None:
+    if "error" in result:
+        field("error", f"at chunk {result['at']} ({result['rule']}): {result['error']}")
+        return
+    field("message", dumps(result["message"]).decode())
+    for line in result["report"]:
+        field("report", f"{line['code']} at chunk {line['at']}: {line['detail']}")
+
+
+@click.command(
+    epilog="\b\nExample:\n  snapshotter log ./data chat-42 in > in.jsonl\n"
+    "  snapshotter log ./data chat-42 out > out.jsonl\n"
+    "  snapshotter fold --in in.jsonl --out out.jsonl --json | jq .resume"
+)
+@click.option("--in", "incoming", type=click.File("rb"), required=True, help="Records of the in log.")
+@click.option("--out", "outgoing", type=click.File("rb"), required=True, help="Records of the out log.")
+@click.option("--snapshot", type=click.File("rb"), help="A snapshot to start from.")
+@json_option
+@click.pass_context
+def fold(
+    ctx: click.Context, incoming: BinaryIO, outgoing: BinaryIO, snapshot: BinaryIO | None, as_json: bool
+) -> None:
+    """Show what a boot makes of records: history, pending, what to do first.
+
+    The files hold JSON lines, unpacked or packed, in any order; headers of segments are passed over. Missing
+    records give {"error":"gap","log","missing":[first, last]} and exit code 3.
+    """
+    document = decode(snapshot.read(), key=snapshot.name) if snapshot is not None else None
+    result = fold_case(_records(incoming), _records(outgoing), document)
+    if as_json:
+        emit(result)
+    else:
+        for name, value in result.items():
+            say(f"{click.style(f'{name:<16}', dim=True)} {short(value, 500)}")
+    if result.get("error") == "gap":
+        ctx.exit(GAP)
+
+
+def _records(file: BinaryIO) -> list[Record]:
+    """The records of a file. Raises Corrupt naming the line."""
+    return list(_parsed(file, file.name))
+
+
+def _parsed(lines: Iterable[bytes], name: str) -> Iterable[Record]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = _object(line)
+        except InvalidValue as error:
+            raise Corrupt(f"{name}, line {number}: {error}", key=name) from None
+        if "crc" in record and "id" not in record:
+            continue
+        problem = _problem(record)
+        if problem:
+            raise Corrupt(f"{name}, line {number}: {problem}", key=name)
+        yield record
+
+
+def _problem(record: Record) -> str | None:
+    """What keeps a line from being a record."""
+    number, cuts = record.get("id"), record.get("cuts")
+    if type(number) is not int or number < 1:
+        return "a record needs an id from 1 on"
+    if cuts is None:
+        return None
+    field_name = text_field(record.get("chunk"))
+    whole = isinstance(cuts, list) and bool(cuts) and all(type(cut) is int for cut in cuts)
+    if not whole or field_name is None or cuts != sorted(cuts) or cuts[0] < 0:
+        return "its cuts do not fit its text"
+    return None if cuts[-1] == len(record["chunk"][field_name]) else "its cuts do not fit its text"
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    value = loads(line)
+    if not isinstance(value, dict):
+        raise InvalidValue("a JSON object is needed")
+    return value

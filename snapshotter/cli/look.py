@@ -1,0 +1,200 @@
+"""`boot`, `history`, `log` and `ls`: what is there. None of them writes."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import click
+
+from snapshotter import Receipt, Refused, Session
+from snapshotter import open as open_database
+from snapshotter.core.contract import describe
+
+from .output import (
+    cost,
+    count,
+    emit,
+    field,
+    json_option,
+    say,
+    session_argument,
+    short,
+    url_argument,
+    when,
+)
+
+_AGO = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@click.command(
+    epilog="\b\nExample:\n  snapshotter boot ./data chat-42\n"
+    '  snapshotter boot ./data chat-42 --receipt \'{"session":"chat-42","id":7}\' --json | jq .resume'
+)
+@url_argument
+@session_argument
+@click.option("--receipt", help="The receipt that `send` printed: saves a round trip's listing.")
+@json_option
+def boot(url: str, session: str, receipt: str | None, as_json: bool) -> None:
+    """Show what the next worker of SESSION would get, without taking it over.
+
+    The history, an unfinished answer, what is owed, what to do first, whether a worker is at work, and what
+    reading all this cost.
+    """
+    with open_database(url) as db:
+        found = db.peek(session, receipt=Receipt.parse(receipt) if receipt is not None else None)
+    if as_json:
+        busy = asdict(found.busy) if found.busy is not None else None
+        stats = {"requests": found.booted.requests, **asdict(found.booted)}
+        told = {**describe(found.fold, found.plan), "busy": busy, "stats": stats}
+        emit({**told, "report": found.report})
+        return
+    _tell_boot(found)
+
+
+def _tell_boot(found: Session) -> None:
+    plan = found.plan
+    field("session", found.id + (" (closed)" if found.closed else ""))
+    field("messages", str(len(plan.messages)))
+    for message in plan.messages[-2:]:
+        field("", _line(message))
+    field("resume", " · ".join(f"{name} {value}" for name, value in plan.resume.to_json().items()))
+    if plan.partial is not None:
+        field("partial", f"{plan.partial.get('id')}, {count(len(plan.partial['parts']), 'part')}")
+    for call in plan.pending_calls:
+        field("unfinished", f"call {call['toolCallId']} of {call['toolName']} ({call['state']})")
+    for item in plan.pending:
+        field("pending", f"{item.kind}, input {', '.join(map(str, item.ids))}")
+    if not plan.pending:
+        field("pending", "nothing")
+    if found.busy is not None:
+        busy = found.busy
+        field("busy", f"run {busy.run} spoke {busy.age:.1f} s ago; free in {busy.retry_after:.0f} s at most")
+    else:
+        field("busy", "no")
+    if found.state:
+        field("state", short(found.state))
+    field("cursor", f"in {found.cursor['in']}, out {found.cursor['out']}")
+    for line in found.report:
+        field("report", f"{line['code']} at {line['id']}: {line['detail']}")
+    field("cost", cost(found.booted))
+
+
+def _line(message: dict[str, Any]) -> str:
+    texts = [part.get("text", "") for part in message["parts"] if part.get("type") == "text"]
+    return f"{message.get('role')} {message.get('id')}: {short(' '.join(texts), 70)}"
+
+
+@click.command(
+    epilog="\b\nExample:\n  snapshotter history ./data chat-42 --limit 4\n"
+    "  snapshotter history ./data chat-42 --before msg_17 --limit 20 --json"
+)
+@url_argument
+@session_argument
+@click.option("--limit", type=click.IntRange(min=0), help="At most this many messages, the newest.")
+@click.option("--before", help="Only messages before the one with this id.")
+@json_option
+def history(url: str, session: str, limit: int | None, before: str | None, as_json: bool) -> None:
+    """Show the messages of SESSION as a client would see them now."""
+    with open_database(url) as db:
+        messages = db.history(session, limit=limit, before=before)
+    for message in messages:
+        if as_json:
+            emit(message)
+        else:
+            _tell_message(message)
+
+
+def _tell_message(message: dict[str, Any]) -> None:
+    role = str(message.get("role"))
+    color = "cyan" if role == "user" else "green"
+    say(f"{click.style(role, fg=color, bold=True)} {click.style(str(message.get('id')), dim=True)}")
+    for part in message["parts"]:
+        line = _part(part)
+        if line is not None:
+            say(f"  {line}")
+
+
+def _part(part: dict[str, Any]) -> str | None:
+    kind = str(part.get("type"))
+    if kind == "text":
+        return str(part.get("text", "")).replace("\n", "\n  ")
+    if kind == "reasoning":
+        return click.style(f"(thinks) {short(part.get('text', ''))}", dim=True)
+    if "toolCallId" in part:
+        name = part.get("toolName") or kind.removeprefix("tool-")
+        told = f"{name}({short(part.get('input'), 60)}): {part.get('state')}"
+        result = part.get("output", part.get("errorText"))
+        return told if result is None else f"{told} {short(result, 60)}"
+    return None if kind == "step-start" else f"[{kind}] {short(part, 80)}"
+
+
+@click.command(
+    epilog="\b\nExample:\n  snapshotter log ./data chat-42 out --after 40 | jq -c .chunk\n"
+    "  snapshotter log ./data chat-42 in --follow"
+)
+@url_argument
+@session_argument
+@click.argument("which", metavar="in|out", type=click.Choice(["in", "out"]))
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Only records with ids above this.")
+@click.option("--follow", is_flag=True, help="Wait for further records.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    help="With --follow: end after so many seconds without a new one (default: never).",
+)
+@json_option
+def log(
+    url: str,
+    session: str,
+    which: Literal["in", "out"],
+    after: int,
+    follow: bool,
+    timeout: float | None,
+    as_json: bool,  # noqa: ARG001 - records are always JSON lines
+) -> None:
+    """Print the records of one log of SESSION, unpacked, as JSON lines.
+
+    "in" is what came from the world (messages, approvals, stops), "out" what the agent did.
+    """
+    with open_database(url) as db:
+        for record in db.records(session, which, after=after, follow=follow, timeout=timeout):
+            emit(record)
+
+
+@click.command(
+    epilog="\b\nExample:\n  snapshotter ls s3://bucket/agents --since 24h\n"
+    "  snapshotter ls ./data --prefix chat- --json"
+)
+@url_argument
+@click.option("--prefix", default="", help="Only sessions whose id begins so.")
+@click.option("--since", help="Only those saved since: 90s, 15m, 24h, 7d, or a date as 2026-01-31[T12:00].")
+@json_option
+def ls(url: str, prefix: str, since: str | None, as_json: bool) -> None:
+    """List the sessions that have completed a turn: when they were last saved, how large, which.
+
+    A session that has never completed a turn has no snapshot yet and is not listed; `verify` finds it too.
+    """
+    with open_database(url) as db:
+        for info in db.sessions(prefix=prefix, since=_since(since)):
+            if as_json:
+                emit(asdict(info))
+            else:
+                say(f"{when(info.modified_ms):<24} {info.size:>10,}  {info.id}")
+
+
+def _since(text: str | None) -> int | None:
+    """Epoch ms. Raises Refused for what is no time."""
+    if text is None:
+        return None
+    ago = re.fullmatch(r"(\d+)([smhd])", text)
+    if ago is not None:
+        return int((time.time_ns() // 1_000_000) - int(ago[1]) * _AGO[ago[2]] * 1000)
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        raise Refused(f"--since {text!r} is no time: give 15m, 24h, 7d or a date as 2026-01-31") from None
+    return int((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,188 @@
+"""`send` and `record`: what comes in, and what goes out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any, BinaryIO
+
+import click
+
+from snapshotter import Database, Refused, Session, Terminated, Turn, release_on_sigterm
+from snapshotter import open as open_database
+from snapshotter.core.values import loads
+from snapshotter.session import POLICIES
+
+from .chunks import read_chunks
+from .output import emit, json_option, say, session_argument, url_argument
+
+
+@click.command(
+    epilog="\b\nExample:\n  snapshotter send ./data chat-42 'Plan three days in Lisboa'\n"
+    "  echo hi | snapshotter send s3://bucket/agents chat-42 - --key mail-17"
+)
+@url_argument
+@session_argument
+@click.argument("text", required=False)
+@click.option("--key", help="Idempotency key: the same key and message again gives the first receipt.")
+@click.option("--id", "message_id", help="The message's id; also makes a repeat harmless.")
+@click.option("--message", help="A whole AI SDK UIMessage as JSON, in place of TEXT.")
+@json_option
+def send(
+    url: str,
+    session: str,
+    text: str | None,
+    key: str | None,
+    message_id: str | None,
+    message: str | None,
+    as_json: bool,
+) -> None:
+    """Append a user message to SESSION; it is durable when the receipt is printed.
+
+    TEXT is the message; "-" reads it from stdin. No worker needs to run: whoever boots the session next finds
+    the message owed. The receipt (one line of JSON) is what a queue message carries.
+    """
+    if (text is None) == (message is None):
+        raise click.UsageError("give TEXT (or - for stdin), or --message JSON")
+    body = _given(text, message)
+    if message_id is not None:
+        body["id"] = message_id
+    with open_database(url) as db:
+        receipt = db.send(session, body, key=key)
+    if as_json:
+        emit({"session": receipt.session, "id": receipt.id, "duplicate": receipt.duplicate})
+        return
+    say(str(receipt))
+    if receipt.duplicate:
+        click.echo("(sent before: this is the first receipt)", err=True)
+
+
+def _given(text: str | None, message: str | None) -> dict[str, Any]:
+    if message is not None:
+        found = loads(message)
+        if not isinstance(found, dict):
+            raise click.UsageError("--message is a JSON object, a UIMessage")
+        return found
+    if text == "-":
+        text = sys.stdin.buffer.read().decode("utf-8", "replace").removesuffix("\n")
+    return {"role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+@click.command(
+    epilog="\b\nExample:\n  snapshotter record ./data chat-42 answer.jsonl --delay 0.05\n"
+    "  curl -sN https://my.app/api/chat -d @request.json | snapshotter record ./data chat-42 -"
+)
+@url_argument
+@session_argument
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--delay", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait before each chunk.")
+@click.option(
+    "--durability",
+    type=click.Choice(list(POLICIES)),
+    default="stream",
+    show_default=True,
+    help="How soon a chunk is safe.",
+)
+@click.option("--takeover", is_flag=True, help="Do not wait for the worker before: it is known to be dead.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=25.0,
+    show_default=True,
+    help="Seconds to wait for a worker that may be alive.",
+)
+@json_option
+def record(
+    url: str,
+    session: str,
+    file: BinaryIO,
+    delay: float,
+    durability: str,
+    takeover: bool,
+    wait: float,
+    as_json: bool,
+) -> None:
+    """Answer what SESSION owes with the chunks in FILE (default: stdin), as a worker would.
+
+    FILE holds AI SDK UI message chunks, as JSON lines or as server-sent events. The first owed turn is taken
+    (an interrupted one comes first) and its chunks are written; the last durable record's id is shown as it
+    grows. SIGTERM, Ctrl-C and a broken stream release the turn for the next worker.
+    """
+    with (
+        release_on_sigterm(),
+        open_database(url, durability=durability) as db,
+        db.boot(session, takeover=takeover, stable_timeout=wait) as booted,
+    ):
+        _Recording(db, booted, as_json).run(read_chunks(file), delay)
+
+
+class _Recording:
+    """One turn from a stream of chunks, telling how it goes."""
+
+    def __init__(self, db: Database, session: Session, as_json: bool) -> None:
+        self._clock = db.clock
+        self._session = session
+        self._json = as_json
+        self._live = not as_json and sys.stderr.isatty()
+        self._durable = session.cursor["out"]
+
+    def run(self, chunks: Iterator[dict[str, Any]], delay: float) -> None:
+        """Write the chunks into the first turn. Raises Refused when nothing is owed."""
+        found = self._session.resume.kind
+        turn = next(self._session.turns(), None)
+        if turn is None:
+            if not found.startswith("seal"):
+                raise Refused(f"nothing is owed in session {self._session.id!r}: send a message first")
+            self._result(None)  # the stream of a dead worker had ended; only its end was missing
+            return
+        try:
+            with turn:
+                self._write(turn, self._paced(chunks, delay))
+        except Terminated:
+            self._result(turn)
+            raise
+        self._result(turn)
+
+    def _paced(self, chunks: Iterable[dict[str, Any]], delay: float) -> Iterator[dict[str, Any]]:
+        for chunk in chunks:
+            if delay:
+                self._clock.sleep(delay)
+            yield chunk
+
+    def _write(self, turn: Turn, chunks: Iterator[dict[str, Any]]) -> None:
+        self._show(turn.durable_id)
+        with closing(turn.tee(chunks)) as written:
+            for _ in written:
+                self._show(turn.durable_id)
+
+    def _show(self, durable_id: int) -> None:
+        if durable_id <= self._durable:
+            return
+        self._durable = durable_id
+        if self._json:
+            emit({"durable_id": durable_id})
+        elif self._live:
+            click.echo(f"\rdurable up to {durable_id}", err=True, nl=False)
+
+    def _result(self, turn: Turn | None) -> None:
+        """How the turn stands: its end as the log has it, or that it was released."""
+        fold = self._session.fold
+        self._show(self._session.writer.durable_id)
+        if self._live:
+            click.echo(err=True)
+        last = fold.last_turn or {}
+        ended = turn is None or turn.status != "released"
+        result = {
+            "turn": last.get("turn", fold.turn) if ended or turn is None else turn.number,
+            "status": last.get("status") if ended or turn is None else turn.status,
+            "message_id": last.get("messageId") if ended or turn is None else turn.message_id,
+            "durable_id": self._durable,
+        }
+        if self._json:
+            emit(result)
+            return
+        say(
+            f"turn {result['turn']}: {result['status']}, message {result['message_id']}, "
+            f"durable up to record {result['durable_id']}"
+        )
