@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from make_bucket import REGION, NotReady, make_bucket  # noqa: E402 - it lies beside this file
+from make_bucket import REGION, NotReady, make_bucket  # it lies beside this file
 
 BUCKET = "snapshotter"
 STOP_SECONDS = 15

@@ -1,0 +1,207 @@
+"""The probe: what it finds, what it leaves, and what the engine demands."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from streams.buckets.memory import MemoryBucket
+from streams.errors import (
+    AccessDenied,
+    Corrupt,
+    NewerVersion,
+    PreconditionFailed,
+    Throttled,
+    Unreachable,
+    Unsupported,
+)
+from streams.probe import KEY, Capabilities, decode, ensure, load, probe, require
+from streams.store import Retries, Store
+from streams.testing import FakeClock, Fault, FaultyBucket
+
+GOOD = Capabilities(create=True, replace=True, exact=True, listing=True, etag="as-given", checked_at=1)
+
+
+def store_of(bucket, *plan: Fault, threads: bool = True) -> Store:
+    clock = FakeClock(threads=threads)
+    return Store(FaultyBucket(bucket, plan, trusted=False), clock, retries=Retries(attempts=3))
+
+
+class Unconditional(MemoryBucket):
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        return super().put(key, data, nonce=nonce)
+
+
+class CreateOnly(MemoryBucket):
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        if if_match is not None:
+            raise Unsupported("501")
+        return super().put(key, data, if_absent=if_absent, nonce=nonce)
+
+
+class WantsUnquoted(MemoryBucket):
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        if if_match is not None:
+            if if_match.startswith('"'):
+                raise PreconditionFailed(key)
+            if_match = f'"{if_match}"'
+        return super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+
+
+class ReplacesAnything(MemoryBucket):
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        return super().put(key, data, if_absent=if_absent, nonce=nonce)
+
+
+class Racy(MemoryBucket):
+    """Looks, and writes later: conditions hold for one caller at a time and for no two."""
+
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        if "race" in key and if_absent:
+            return super().put(key, data, nonce=nonce)
+        return super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+
+
+class Framing(MemoryBucket):
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        return super().put(key, b"1\r\n" + data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+
+
+class Unordered(MemoryBucket):
+    def list(self, prefix, *, after="", limit=1000):
+        page = super().list(prefix, after=after, limit=limit)
+        return type(page)(page.entries[::-1], page.more, page.resume, page.date_ms)
+
+
+class IgnoresAfter(MemoryBucket):
+    def list(self, prefix, *, after="", limit=1000):
+        return super().list(prefix, limit=1000)
+
+
+@pytest.mark.parametrize("threads", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "create", "replace", "exact", "listing", "etag"),
+    [
+        (MemoryBucket, True, True, True, True, "as-given"),
+        (Unconditional, False, False, True, True, "as-given"),
+        (CreateOnly, True, False, True, True, "none"),
+        (WantsUnquoted, True, True, True, True, "unquoted"),
+        (ReplacesAnything, True, False, True, True, "as-given"),
+        (Racy, False, True, True, True, "as-given"),
+        (Framing, True, True, False, True, "as-given"),
+        (Unordered, True, True, True, False, "as-given"),
+        (IgnoresAfter, True, True, True, False, "as-given"),
+    ],
+)
+def test_the_probe_finds_what_a_store_keeps(kind, create, replace, exact, listing, etag, threads) -> None:
+    inner = kind()
+    store = store_of(inner, threads=threads)
+    found = probe(store, store.clock)
+    assert found == Capabilities(create, replace, exact, listing, etag, found.checked_at)
+    assert [e.key for e in MemoryBucket.list(inner, "").entries] == [KEY], "a probe key was left"
+    if exact:
+        assert load(store) == found
+
+
+def test_the_real_backends_pass(backend) -> None:
+    store = Store(backend.connect(), FakeClock(threads=True))
+    found = probe(store, store.clock)
+    assert (found.create, found.replace, found.exact, found.listing, found.etag) == (
+        True,
+        True,
+        True,
+        True,
+        "as-given",
+    )
+    assert [e.key for e in store.entries("")] == [KEY]
+    require(found)
+
+
+@pytest.mark.parametrize("number", range(1, 25))
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("error", [lambda: Unreachable("cut"), lambda: Throttled("slow")])
+def test_a_reply_lost_anywhere_changes_no_answer(number, when, error) -> None:
+    inner = MemoryBucket()
+    store = store_of(inner, Fault("put", nth=number, when=when, error=error), threads=False)
+    found = probe(store, store.clock)
+    assert found == Capabilities(True, True, True, True, "as-given", found.checked_at)
+    assert [e.key for e in inner.list("").entries] == [KEY]
+
+
+@pytest.mark.parametrize("number", range(1, 22))
+def test_the_probes_keys_go_also_when_it_fails(number) -> None:
+    inner = MemoryBucket()
+    fault = Fault("put", nth=number, times=0, error=lambda: AccessDenied("no"))
+    store = store_of(inner, fault, threads=False)
+    with pytest.raises(AccessDenied):
+        probe(store, store.clock)
+    assert inner.list("").entries == ()
+
+
+def test_a_store_that_never_answers_is_unreachable_and_not_unsupported() -> None:
+    store = store_of(MemoryBucket(), Fault("put", times=0))
+    with pytest.raises(Unreachable):
+        probe(store, store.clock)
+
+
+def test_a_key_that_cannot_be_deleted_is_told(caplog) -> None:
+    store = store_of(MemoryBucket(), Fault("delete", error=lambda: AccessDenied("no")))
+    probe(store, store.clock)
+    assert "could not be deleted" in caplog.text
+
+
+def test_what_the_engine_demands(caplog) -> None:
+    require(GOOD)
+    assert caplog.text == ""
+
+    def without(**changes: object) -> Capabilities:
+        return Capabilities(**{name: getattr(GOOD, name) for name in GOOD.__slots__} | changes)  # type: ignore[arg-type]
+
+    for unfenced in (False, True):
+        with pytest.raises(Unsupported, match="bytes"):
+            require(without(exact=False), allow_unfenced=unfenced)
+        with pytest.raises(Unsupported, match="order"):
+            require(without(listing=False), allow_unfenced=unfenced)
+    with pytest.raises(Unsupported, match="If-None-Match"):
+        require(without(create=False))
+    assert caplog.text == ""
+    with caplog.at_level(logging.WARNING):
+        require(without(create=False), allow_unfenced=True)
+    assert "unnoticed" in caplog.text
+    require(without(replace=False, etag="none"))
+    assert "If-Match" in caplog.text
+
+
+def test_a_writer_probes_once_and_a_trusted_store_never() -> None:
+    store = store_of(MemoryBucket())
+    first = ensure(store)
+    asked = len(store.bucket.calls)
+    assert ensure(store) == first
+    assert store.bucket.verbs()[asked:] == ["get"]
+    trusted = Store(FaultyBucket(MemoryBucket()), FakeClock())
+    assert ensure(trusted) is None
+    assert trusted.bucket.calls == []
+
+
+def test_a_store_without_conditions_is_refused_by_a_writer_each_time() -> None:
+    store = store_of(Unconditional())
+    for _ in range(2):
+        with pytest.raises(Unsupported):
+            ensure(store)
+    assert ensure(store, allow_unfenced=True) == load(store)
+
+
+def test_the_stored_form() -> None:
+    assert GOOD.encode() == (
+        b'{"version":1,"create":true,"replace":true,"exact":true,"listing":true,"etag":"as-given","checkedAt":1}'
+    )
+    assert decode(GOOD.encode()) == GOOD
+    assert decode(GOOD.encode()[:-1] + b',"later":1}') == GOOD
+    with pytest.raises(NewerVersion, match="version 2"):
+        decode(GOOD.encode().replace(b'"version":1', b'"version":2'))
+    for data in (b"", b"{}", b"[]", b"null", b"15\r\n{}", b'{"version":"x"}', GOOD.encode()[:-5]):
+        with pytest.raises(Corrupt) as caught:
+            decode(data)
+        assert caught.value.key == KEY
+    assert load(store_of(MemoryBucket())) is None
