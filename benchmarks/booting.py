@@ -62,7 +62,7 @@ def run() -> list[Table]:
     table = Table(
         f"Boot of a session, {LATENCY * 1000:.0f} ms added to each request",
         ("turns", "found", "receipt", "GET", "LIST", "round trips", "kB read", "wall ms", "of it our own ms"),
-        note="Our own: the same boot of a store that answers at once. The receipt is the one of the last input.",
+        note="Our own: the same boot of a store that answers at once. The receipt is that of the last input.",
     )
     spaces = grown(SIZES)
     for turns in SIZES:

@@ -12,6 +12,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,18 +74,16 @@ def ratio(taken: Mapping[str, Sequence[float]], over: str, under: str) -> float:
     return median([a / b for a, b in zip(taken[over], taken[under], strict=True)])
 
 
-def python(code: str, *arguments: str) -> str:
-    """What a fresh Python process prints for this code."""
-    return subprocess.run(
+def fresh(code: str, *arguments: str) -> Any:
+    """What a fresh Python process prints for this code, as JSON. It has bytecode, as an installed package."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / f"benchmarks-bytecode-{os.getuid()}")
+    done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
         check=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ).stdout
-
-
-def fresh(code: str, *arguments: str) -> Any:
-    """As `python`, for code whose last line of output is JSON."""
-    return json.loads(python(code, *arguments).splitlines()[-1])
+        env={**env, "PYTHONPATH": str(ROOT)},
+    )
+    return json.loads(done.stdout.splitlines()[-1])

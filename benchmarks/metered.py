@@ -8,9 +8,10 @@ from typing import Any
 
 import snapshotter
 from benchmarks.samples import peers_turn, question
+from benchmarks.virtual import VirtualClock
 from streams.buckets.base import Blob, Head, Page, Written
 from streams.buckets.memory import MemoryBucket, Space
-from streams.clock import Clock, SystemClock
+from streams.clock import Clock
 
 SID = "s"
 
@@ -108,9 +109,10 @@ def copied(space: Space) -> Space:
 
 
 def grown(sizes: Iterable[int]) -> dict[int, Space]:
-    """One session of `peers_turn`s, as it was after each of these numbers of turns."""
+    """One session of `peers_turn`s, as it was after each of these numbers of turns; an hour ago at least,
+    by a new VirtualClock."""
     space, kept = Space(), {}
-    clock = SystemClock()
+    clock = VirtualClock(VirtualClock().now_ms() - 3_600_000)
     db = snapshotter.Database(MemoryBucket(clock, space=space), clock)
     last = 0
     for size in sorted(sizes):

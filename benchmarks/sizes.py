@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
+from functools import partial
 
 from benchmarks import samples
 from benchmarks.common import Table, median, rounds
@@ -35,13 +37,12 @@ def run() -> list[Table]:
     for name, packed in (("packed", True), ("one record per delta", False)):
         packer = _fill(packed)
         data = _bytes(packer)
-        taken = rounds(
-            {
-                "add": lambda packed=packed: _fill(packed),
-                "encode": lambda packer=packer: _bytes(packer),
-                "decode": lambda data=data: decode_segment(data),
-            }
-        )
-        times = [median(taken[what]) * 1e3 for what in ("add", "encode", "decode")]
+        calls: dict[str, Callable[[], object]] = {
+            "add": partial(_fill, packed),
+            "encode": partial(_bytes, packer),
+            "decode": partial(decode_segment, data),
+        }
+        taken = rounds(calls)
+        times = [median(taken[what]) * 1e3 for what in calls]
         table.rows.append((name, len(data), len(data) / DELTAS, len(gzip.compress(data, 6)), *times))
     return [table]

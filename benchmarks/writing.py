@@ -53,7 +53,8 @@ def _turn(durability: str) -> float:
 
 def _async_turn() -> float:
     async def go() -> float:
-        async with aio.AsyncDatabase(_database("steps")) as db, await db.boot("s") as session:
+        door: Any = aio.AsyncDatabase(_database("steps"))
+        async with door as db, await db.boot("s") as session:
             async for turn in session.turns():
                 async with turn:
                     for chunk in OPENING:
@@ -61,7 +62,8 @@ def _async_turn() -> float:
                     began = time.perf_counter()
                     for chunk in CHUNKS:
                         await turn.write(chunk)
-                    return time.perf_counter() - began
+                    taken: float = time.perf_counter() - began
+                    return taken
         raise AssertionError("no turn")
 
     return asyncio.run(go())
