@@ -9,6 +9,7 @@ checks; nothing is taken on trust because it looked right.
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from shutil import which
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -187,7 +189,7 @@ class _Story:
         self._seen_durable = durable
         expected = -signal.SIGKILL if kill else 143
         self._check(
-            f"process {worker.pid} is gone; it had told that {durable} records were durable",
+            f"process {worker.pid} is gone; its last word was that record {durable} is durable",
             worker.returncode == expected and durable >= goal,
             f"exit code {worker.returncode}: {told.strip()}",
         )
@@ -207,13 +209,11 @@ class _Story:
         self._title("A second worker boots the session")
         busy = self._db.peek(SESSION).busy
         if kill:
-            held = (
-                f"The first one may be alive for {busy.retry_after:.0f} s more"
-                if busy
-                else "No lease is left"
-            )
-            self._say(f"   {held}, says its lease; we saw it die, so we take over at once.")
-        self._check("the session is busy, until it is known that its worker died", (busy is not None) == kill)
+            left = f"{busy.retry_after:.0f} s" if busy is not None else "no time"
+            self._say(f"   Its lease lets the first one live for {left} more; we saw it die, and take over.")
+            self._check("until then nobody else would have been let in", busy is not None)
+        else:
+            self._check("the first one has let go: nobody has to wait", busy is None)
         with self._db.boot(receipt=receipt, takeover=kill) as session:
             self._show(session)
             partial = session.partial
@@ -246,9 +246,8 @@ class _Story:
         answers = [m for m in self._db.history(SESSION) if m["role"] == "assistant"]
         expected = recording("guide").message()
         same = _text(answers[-1]) == _text(expected) if continues else answers[-1] == expected
-        self._check(
-            "the turn is finished by its second attempt", statuses == [("completed", 2)], str(statuses)
-        )
+        done = statuses == [("completed", 2)]
+        self._check("the turn is finished by its second attempt", done, str(statuses))
         self._check("the answer is whole, and there once", same and len(answers) == 3, f"got {answers[-1]}")
 
     # -- 4 to 6: what remains -----------------------------------------------------------------------------
@@ -281,15 +280,24 @@ class _Story:
         self._check("it stands in the history once, and is answered once", added == ["user", "assistant"])
 
     def leave(self) -> None:
-        url = f"'{self._outcome.url}'"
+        url = shlex.quote(self._outcome.url)
         self._title("Look into it")
-        self._say(f"   snapshotter history {url} {SESSION}")
-        self._say(f"   snapshotter boot {url} {SESSION}")
-        self._say(f"   snapshotter log {url} {SESSION} out")
-        self._say(f"   snapshotter verify {url}")
+        for command in (f"history {url} {SESSION}", f"boot {url} {SESSION}", f"log {url} {SESSION} out"):
+            self._say(f"   {_program()} {command}")
+        self._say(f"   {_program()} verify {url}")
         failed = [check.what for check in self._outcome.checks if not check.ok]
         self._say("")
         self._say(f"{len(self._outcome.checks)} checks, {len(failed) or 'none'} failed.")
+
+
+def _program() -> str:
+    """How a person calls the command line here."""
+    script = Path(sys.executable).with_name("snapshotter")
+    if which("snapshotter") is not None:
+        return "snapshotter"
+    if not script.exists():
+        return f"{sys.executable} -m snapshotter"
+    return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)
 
 
 def _work(session: Session, model: Callable[[Session], Iterator[Chunk]]) -> list[tuple[str | None, int]]:

@@ -25,9 +25,10 @@ Record = dict[str, Any]
 
 
 @click.command(
+    short_help="Chunks in, the client's message out.",
     epilog="\b\nExample:\n"
     '  echo \'{"chunks":[{"type":"start"}]}\' | snapshotter replay --json\n'
-    "  snapshotter replay streams.jsonl --json --strict"
+    "  snapshotter replay streams.jsonl --json --strict",
 )
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--strict", is_flag=True, help="Stop a stream at the first chunk that breaks a rule.")
@@ -67,9 +68,10 @@ def _tell_replay(result: dict[str, Any]) -> None:
 
 
 @click.command(
+    short_help="Records in, what a boot returns out.",
     epilog="\b\nExample:\n  snapshotter log ./data chat-42 in > in.jsonl\n"
     "  snapshotter log ./data chat-42 out > out.jsonl\n"
-    "  snapshotter fold --in in.jsonl --out out.jsonl --json | jq .resume"
+    "  snapshotter fold --in in.jsonl --out out.jsonl --json | jq .resume",
 )
 @click.option("--in", "incoming", type=click.File("rb"), required=True, help="Records of the in log.")
 @click.option("--out", "outgoing", type=click.File("rb"), required=True, help="Records of the out log.")

@@ -14,8 +14,9 @@ from .problems import PROBLEM
 
 
 @click.command(
+    short_help="Check sessions for integrity and for the law.",
     epilog="\b\nExample:\n  snapshotter verify ./data\n"
-    "  snapshotter verify s3://bucket/agents chat-42 chat-43 --json | jq 'select(.ok | not)'"
+    "  snapshotter verify s3://bucket/agents chat-42 chat-43 --json | jq 'select(.ok | not)'",
 )
 @url_argument
 @click.argument("sessions", metavar="[SESSION]…", nargs=-1)
@@ -53,8 +54,9 @@ def _tell(verdict: Verdict) -> None:
 
 
 @click.command(
+    short_help="Can this store be trusted?",
     epilog="\b\nExample:\n  snapshotter doctor 's3://bucket/agents?endpoint=http://127.0.0.1:9000'\n"
-    "  snapshotter doctor ./data --json | jq .latency_ms"
+    "  snapshotter doctor ./data --json | jq .latency_ms",
 )
 @url_argument
 @json_option

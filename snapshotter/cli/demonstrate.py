@@ -11,8 +11,9 @@ from .problems import PROBLEM
 
 
 @click.command(
+    short_help="Kill a worker in the middle of an answer and see the next carry on.",
     epilog="\b\nExample:\n  snapshotter demo\n"
-    "  snapshotter demo --root 's3://bucket/demo?endpoint=http://127.0.0.1:9000'"
+    "  snapshotter demo --root 's3://bucket/demo?endpoint=http://127.0.0.1:9000'",
 )
 @click.option(
     "--root", default="./demo-data", show_default=True, help="Folder or store URL; each run has its own part."

@@ -31,8 +31,9 @@ _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 @click.command(
+    short_help="What the next worker would get.",
     epilog="\b\nExample:\n  snapshotter boot ./data chat-42\n"
-    '  snapshotter boot ./data chat-42 --receipt \'{"session":"chat-42","id":7}\' --json | jq .resume'
+    '  snapshotter boot ./data chat-42 --receipt \'{"session":"chat-42","id":7}\' --json | jq .resume',
 )
 @url_argument
 @session_argument
@@ -61,7 +62,7 @@ def _tell_boot(found: Session) -> None:
     field("messages", str(len(plan.messages)))
     for message in plan.messages[-2:]:
         field("", _line(message))
-    field("resume", " · ".join(f"{name} {value}" for name, value in plan.resume.to_json().items()))
+    field("resume", _resume(plan.resume.to_json()))
     if plan.partial is not None:
         field("partial", f"{plan.partial.get('id')}, {count(len(plan.partial['parts']), 'part')}")
     for call in plan.pending_calls:
@@ -83,14 +84,20 @@ def _tell_boot(found: Session) -> None:
     field("cost", cost(found.booted))
 
 
+def _resume(found: dict[str, Any]) -> str:
+    kind = found.pop("kind")
+    return " · ".join([kind, *(f"{name} {value}" for name, value in found.items())])
+
+
 def _line(message: dict[str, Any]) -> str:
     texts = [part.get("text", "") for part in message["parts"] if part.get("type") == "text"]
     return f"{message.get('role')} {message.get('id')}: {short(' '.join(texts), 70)}"
 
 
 @click.command(
+    short_help="The messages as a client sees them now.",
     epilog="\b\nExample:\n  snapshotter history ./data chat-42 --limit 4\n"
-    "  snapshotter history ./data chat-42 --before msg_17 --limit 20 --json"
+    "  snapshotter history ./data chat-42 --before msg_17 --limit 20 --json",
 )
 @url_argument
 @session_argument
@@ -133,8 +140,9 @@ def _part(part: dict[str, Any]) -> str | None:
 
 
 @click.command(
+    short_help="The records of one log, as JSON lines.",
     epilog="\b\nExample:\n  snapshotter log ./data chat-42 out --after 40 | jq -c .chunk\n"
-    "  snapshotter log ./data chat-42 in --follow"
+    "  snapshotter log ./data chat-42 in --follow",
 )
 @url_argument
 @session_argument
@@ -166,8 +174,9 @@ def log(
 
 
 @click.command(
+    short_help="The sessions, with their dates.",
     epilog="\b\nExample:\n  snapshotter ls s3://bucket/agents --since 24h\n"
-    "  snapshotter ls ./data --prefix chat- --json"
+    "  snapshotter ls ./data --prefix chat- --json",
 )
 @url_argument
 @click.option("--prefix", default="", help="Only sessions whose id begins so.")
@@ -178,12 +187,16 @@ def ls(url: str, prefix: str, since: str | None, as_json: bool) -> None:
 
     A session that has never completed a turn has no snapshot yet and is not listed; `verify` finds it too.
     """
+    empty = True
     with open_database(url) as db:
         for info in db.sessions(prefix=prefix, since=_since(since)):
+            empty = False
             if as_json:
                 emit(asdict(info))
             else:
                 say(f"{when(info.modified_ms):<24} {info.size:>10,}  {info.id}")
+    if empty:
+        click.echo("no sessions", err=True)
 
 
 def _since(text: str | None) -> int | None:

@@ -19,8 +19,9 @@ from .output import emit, json_option, say, session_argument, url_argument
 
 
 @click.command(
+    short_help="Append a user message to a session.",
     epilog="\b\nExample:\n  snapshotter send ./data chat-42 'Plan three days in Lisboa'\n"
-    "  echo hi | snapshotter send s3://bucket/agents chat-42 - --key mail-17"
+    "  echo hi | snapshotter send s3://bucket/agents chat-42 - --key mail-17",
 )
 @url_argument
 @session_argument
@@ -70,8 +71,9 @@ def _given(text: str | None, message: str | None) -> dict[str, Any]:
 
 
 @click.command(
+    short_help="Answer what a session owes, as a worker would.",
     epilog="\b\nExample:\n  snapshotter record ./data chat-42 answer.jsonl --delay 0.05\n"
-    "  curl -sN https://my.app/api/chat -d @request.json | snapshotter record ./data chat-42 -"
+    "  curl -sN https://my.app/api/chat -d @request.json | snapshotter record ./data chat-42 -",
 )
 @url_argument
 @session_argument
@@ -107,7 +109,7 @@ def record(
 
     FILE holds AI SDK UI message chunks, as JSON lines or as server-sent events. The first owed turn is taken
     (an interrupted one comes first) and its chunks are written; the last durable record's id is shown as it
-    grows. SIGTERM, Ctrl-C and a broken stream release the turn for the next worker.
+    grows. SIGTERM, Ctrl-C and a line that cannot be read release the turn for the next worker.
     """
     with (
         release_on_sigterm(),

@@ -1,0 +1,59 @@
+# Everything is installed into .venv of this folder; a fresh machine needs Python 3.11+, git and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test check minio bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    kill a worker in the middle of an answer and see the next one carry on"
+	@echo "make test    run the tests"
+	@echo "make check   linter, formatter, types, import contracts"
+	@echo "make minio   a local MinIO to develop against"
+	@echo "make bench   run the benchmarks"
+	@echo "make clean   remove what the others made"
+
+# One stamp for each set of dependencies, so that set-up runs once, and again when pyproject.toml changes.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 …" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.core
+	@$(BIN)/snapshotter demo $(ARGS)
+
+test: $(VENV)/.test
+	@if command -v node >/dev/null && command -v npm >/dev/null; then scripts/oracles.sh >/dev/null; \
+	  else echo "node is not here: the tests against the AI SDK's own client are not run"; fi
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+minio: $(VENV)/.core
+	@scripts/minio.sh
+
+bench: $(VENV)/.test
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) demo-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
