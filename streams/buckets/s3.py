@@ -19,8 +19,10 @@ from urllib.parse import urlsplit
 
 import boto3
 import botocore.exceptions as failures
+import botocore.session
 from botocore.config import Config
 from botocore.handlers import BUILTIN_HANDLERS, add_expect_header
+from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
 
 from streams.buckets.base import Blob, Entry, Head, Page, Written
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 T = TypeVar("T")
+# Reading the service's description is most of what a client costs; once a process is enough.
+_LOADER = create_loader()
 _WEB_PAGE = re.compile(rb"\s*<(!doctype\s+)?html", re.IGNORECASE)
 Session = boto3.Session | Callable[[], boto3.Session]
 
@@ -238,8 +242,7 @@ class S3Bucket:
     def _build(self) -> S3Client:
         session = self._session() if callable(self._session) else self._session
         if session is None:
-            keys = self._keys() if self._keys else None
-            session = boto3.Session() if keys is None else _session_of(keys)
+            session = _session_of(self._keys() if self._keys else None)
         config = Config(
             retries={"total_max_attempts": 1},
             request_checksum_calculation="when_required",
@@ -326,9 +329,10 @@ def _date(answer: Mapping[str, Any]) -> int | None:
     return date_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
 
 
-def _session_of(keys: Keys) -> boto3.Session:
-    return boto3.Session(
-        aws_access_key_id=keys.access_key,
-        aws_secret_access_key=keys.secret_key,
-        aws_session_token=keys.session_token,
-    )
+def _session_of(keys: Keys | None) -> boto3.Session:
+    """A fresh session, so that credentials are looked up anew; without keys, wherever boto3 looks."""
+    core = botocore.session.Session()
+    core.register_component("data_loader", _LOADER)
+    if keys is None:
+        return boto3.Session(botocore_session=core)
+    return boto3.Session(keys.access_key, keys.secret_key, keys.session_token, botocore_session=core)
