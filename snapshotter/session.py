@@ -34,7 +34,8 @@ from .core.revive import Plan, Resume, revive
 from .core.snapshot import encode
 from .core.values import clean
 from .loading import Holder, Loaded, next_input
-from .turn import Turn, state_record
+from .signals import guarded
+from .turn import Turn, state_record, why_of
 
 if TYPE_CHECKING:
     from streams.store import RequestStats
@@ -222,9 +223,10 @@ class Session:
         return None, True
 
     def claim(self, item: Item | None) -> Turn:
-        """Open a turn, durably, and hand it out."""
-        self.open_turn(item)
-        return Turn(self, item, claimed=True)
+        """Open a turn, durably, and hand it out. Once it is open, `close` can release it."""
+        with guarded():
+            self.open_turn(item)
+            return Turn(self, item, claimed=True)
 
     def open_turn(self, item: Item | None) -> None:
         """Write the turn-start: the next attempt of the open turn, or a new turn for an item."""
@@ -288,12 +290,13 @@ class Session:
 
     def commit(self, bodies: list[dict[str, Any]], *, flush: Flush, end_segment: bool = False) -> None:
         """Write control records that belong together, then apply them. Raises as `Writer.append`."""
-        last = self.writer.append_batch(bodies, flush=flush, end_segment=end_segment)
-        now = self.clock.now_ms()
-        # Heartbeats, which change nothing, may stand between what was applied and this.
-        self.fold.cursor = last - len(bodies)
-        for number, body in enumerate(bodies, self.fold.cursor + 1):
-            self.fold.apply({"id": number, "ts": now, **body})
+        with guarded():
+            last = self.writer.append_batch(bodies, flush=flush, end_segment=end_segment)
+            now = self.clock.now_ms()
+            # Heartbeats, which change nothing, may stand between what was applied and this.
+            self.fold.cursor = last - len(bodies)
+            for number, body in enumerate(bodies, self.fold.cursor + 1):
+                self.fold.apply({"id": number, "ts": now, **body})
 
     def end_segment(self, bodies: list[dict[str, Any]]) -> None:
         """Write records that end a turn, or stand between two, and save the snapshot. What came in meanwhile
@@ -424,10 +427,10 @@ class Session:
 
     # -- leaving ------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Let go of the session; an open turn is released."""
+    def close(self, why: str = "cancelled") -> None:
+        """Let go of the session; an open turn is released, for `why` (see `Turn.release`)."""
         if self.current is not None:
-            self.current.release()
+            self.current.release(why)
         if self._writer is not None:
             self._writer.close(flush=False)
 
@@ -437,4 +440,4 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close("cancelled" if error is None else why_of(error))

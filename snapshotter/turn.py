@@ -331,7 +331,7 @@ class Turn:
         if error is None:
             self.complete()
         elif not self._ended:
-            self.release(_why(error))
+            self.release(why_of(error))
 
     def complete(self) -> None:
         """End the turn in good order; what leaving the block does. Returns when it is durable."""
@@ -431,7 +431,8 @@ class Turn:
         return self._session.clock.monotonic() - self._last_chunk
 
 
-def _why(error: BaseException) -> str:
+def why_of(error: BaseException) -> str:
+    """Why a turn that is left by this exception is released."""
     if isinstance(error, Terminated):
         return "signal"
     if isinstance(error, Deadline):

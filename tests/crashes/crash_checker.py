@@ -55,16 +55,20 @@ def records_of(bucket: Bucket, log: str) -> tuple[list[Record], list[Record]]:
     return headers, records
 
 
-def check_out(records: list[Record], headers: list[Record]) -> dict[int, list[int]]:
-    """One writer, one turn at a time. Returns the inputs that each turn answered: one that was interrupted
-    answers none; the inputs of one that is carried on, in a turn of mode continue, are that turn's."""
+def check_out(
+    records: list[Record], headers: list[Record]
+) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """One writer, one turn at a time.
+
+    Returns, by turn, the inputs that were answered, and those of interrupted turns. The inputs of one that is
+    carried on in a turn of mode continue are that turn's."""
     epochs = [header["epoch"] for header in headers]
     assert epochs == sorted(epochs), f"an older worker wrote behind a newer one: {epochs}"
     open_turn: int | None = None
     attempt, took = 0, list[int]()
     answered: dict[int, list[int]] = {}
-    interrupted: dict[str, list[int]] = {}
-    named = ""
+    interrupted: dict[int, list[int]] = {}
+    names: dict[str, int] = {}
     for record in records:
         control = record.get("control")
         if control == "turn-start":
@@ -76,26 +80,27 @@ def check_out(records: list[Record], headers: list[Record]) -> dict[int, list[in
                 assert record["attempt"] == 1
                 took = record["inputs"]
                 if record["mode"] == "continue":
-                    took = sorted({*took, *interrupted.pop(record["messageId"], [])})
-            open_turn, attempt, named = record["turn"], record["attempt"], record["messageId"]
+                    took = sorted({*took, *interrupted.pop(names.get(record["messageId"], 0), [])})
+            open_turn, attempt = record["turn"], record["attempt"]
+            names[record["messageId"]] = open_turn
         elif control == "turn-complete":
             assert record["turn"] == open_turn
             if record["status"] == "interrupted":
-                interrupted[named] = took
+                interrupted[record["turn"]] = took
             else:
                 answered[record["turn"]] = took
             open_turn = None
         elif "chunk" in record:
             assert open_turn is not None, f"a chunk of no turn: {record}"
     assert open_turn is None, "a turn was left open"
-    return answered
+    return answered, interrupted
 
 
 def check_all(bucket: Bucket, ledger: Ledger) -> list[Record]:
     """Everything, after the script came to its end. Returns the history."""
     _, inputs = records_of(bucket, "in")
     headers, outs = records_of(bucket, "out")
-    answered = check_out(outs, headers)
+    answered, _ = check_out(outs, headers)
     for number, name in ledger.inputs.items():
         found = inputs[number - 1]
         assert name in (found.get("key"), found.get("message", {}).get("id"))

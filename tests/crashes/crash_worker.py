@@ -1,0 +1,131 @@
+"""A nursery of worker processes, for tests that kill them. Run as a program.
+
+Each line on stdin is a job; a child is forked for it, killed after `kill_after` seconds if it lives that
+long, and its exit code is printed. The nursery kills its own child, which it has not reaped yet, so no
+other process can ever be hit.
+
+    {"url": …, "journal": path, "takeover": bool, "kill_after": seconds or null, "signal": 9 or 15}
+
+What the engine acknowledged goes to the journal, one JSON line each, in one write:
+
+    ["model", turn, attempt, [in ids]]     the model is called
+    ["text", turn, attempt, text]          so much of the attempt's text is durable
+    ["result", call, output]               the write of a tool's result has returned
+    ["done", turn, status]                 the turn's block was left
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import snapshotter
+from snapshotter.turn import Turn
+
+SESSION = "kill/1"
+WORDS = 12
+EXIT_BUSY = 75
+
+
+class Journal:
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def note(self, *row: Any) -> None:
+        os.write(self._file, json.dumps(row).encode() + b"\n")
+
+
+def answer(turn: Turn, journal: Journal) -> None:
+    """Some words, a tool call with its result, some words more."""
+    number, attempt = turn.number, turn.attempt
+    journal.note("model", number, attempt, [record["id"] for record in turn.inputs])
+    said = ""
+
+    def say(part: str) -> None:
+        nonlocal said
+        turn.write({"type": "text-start", "id": part})
+        for index in range(WORDS):
+            word = f"{part}{number}.{attempt}.{index} "
+            turn.write({"type": "text-delta", "id": part, "delta": word})
+            said += word
+            time.sleep(0.001)
+            if index == WORDS // 2:
+                turn.flush()
+                journal.note("text", number, attempt, said)
+        turn.write({"type": "text-end", "id": part})
+
+    turn.write({"type": "start"})
+    turn.write({"type": "start-step"})
+    say("a")
+    call = f"call-{number}-{attempt}"
+    turn.write({"type": "tool-input-available", "toolCallId": call, "toolName": "tool", "input": {}})
+    journal.note("text", number, attempt, said)
+    output = {"ran": time.time_ns()}
+    turn.write({"type": "tool-output-available", "toolCallId": call, "output": output})
+    journal.note("result", call, output)
+    turn.write({"type": "finish-step"})
+    turn.write({"type": "start-step"})
+    say("b")
+    turn.write({"type": "finish-step"})
+    turn.write({"type": "finish", "finishReason": "stop"})
+
+
+def work(job: dict[str, Any]) -> int:
+    """A worker's life. Returns its exit code."""
+    polite = snapshotter.release_on_sigterm() if job["signal"] == signal.SIGTERM else nullcontext()
+    journal = Journal(job["journal"])
+    try:
+        with polite, snapshotter.open(job["url"], durability="live") as db:
+            timeout = None if job["kill_after"] is None else 0.0
+            with db.boot(SESSION, takeover=job["takeover"], stable_timeout=timeout) as session:
+                for turn in session.turns():
+                    number = turn.number
+                    with turn:
+                        answer(turn, journal)
+                    journal.note("done", number, turn.status)
+    except snapshotter.Busy:
+        return EXIT_BUSY
+    except snapshotter.Fenced:
+        return 0
+    return 0
+
+
+def watch(pid: int, kill_after: float | None, number: int) -> int:
+    """Wait for the child; kill it when its time has come. Returns its exit code."""
+    end = None if kill_after is None else time.monotonic() + kill_after
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if end is not None and time.monotonic() >= end:
+            os.kill(pid, number)
+            end = None
+        time.sleep(0.001)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        job = json.loads(line)
+        if job["url"].startswith("minio:"):
+            import minio  # noqa: F401 - once, here, for all children
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = work(job)
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        sys.stdout.write(f"{watch(pid, job['kill_after'], job['signal'])}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

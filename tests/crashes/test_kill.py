@@ -1,0 +1,199 @@
+"""Real worker processes, killed at random moments; each time another one takes over.
+
+The seed is printed; `SNAPSHOTTER_TEST_SEED` repeats a run's moments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash_agent import text_of
+from crash_checker import check_out, records_of
+from crash_worker import EXIT_BUSY, SESSION
+
+import snapshotter
+from streams.buckets.base import Bucket
+from streams.buckets.url import open_bucket
+
+SCRIPT = Path(__file__).with_name("crash_worker.py")
+KILLED, TERMINATED = -signal.SIGKILL, 143
+
+
+class Nursery:
+    """One `crash_worker` process: it has one child at a time."""
+
+    def __init__(self, url: str, journal: Path, env: dict[str, str]) -> None:
+        root = str(Path(snapshotter.__file__).parent.parent)
+        self._job = {"url": url, "journal": str(journal), "takeover": True, "kill_after": None, "signal": 9}
+        self._process = subprocess.Popen(
+            [sys.executable, str(SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **env, "PYTHONPATH": root},
+            text=True,
+        )
+
+    def begin(self, **job: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({**self._job, **job}) + "\n")
+        self._process.stdin.flush()
+
+    def exit_code(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+    def run(self, **job: Any) -> int:
+        self.begin(**job)
+        return self.exit_code()
+
+    def close(self) -> None:
+        self._process.communicate()
+        assert self._process.returncode == 0
+
+
+@contextmanager
+def nurseries(count: int, url: str, journal: Path, env: dict[str, str]) -> Iterator[list[Nursery]]:
+    found = [Nursery(url, journal, env) for _ in range(count)]
+    try:
+        yield found
+    finally:
+        for nursery in found:
+            nursery.close()
+
+
+@pytest.fixture
+def seed() -> int:
+    found = int(os.environ.get("SNAPSHOTTER_TEST_SEED") or random.randrange(2**32))
+    sys.stdout.write(f"SNAPSHOTTER_TEST_SEED={found}\n")  # pytest shows it with a failure
+    return found
+
+
+@pytest.fixture(params=["file", "seaweed"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str]]:
+    """A fresh root's URL, and the environment that opens it."""
+    if request.param == "file":
+        return f"file://{tmp_path}/root", {}
+    endpoint = request.getfixturevalue("seaweed")
+    host = endpoint.url.removeprefix("http://")
+    keys = endpoint.keys
+    env = {"AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key}
+    return f"minio://{host}/{endpoint.bucket}/kill-{os.getpid()}-{os.urandom(4).hex()}", env
+
+
+def read_journal(path: Path) -> list[list[Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def check(bucket: Bucket, sent: list[str], journal: list[list[Any]], db: snapshotter.Database) -> None:
+    """Everything that must hold at the end, from the journal and the stored bytes."""
+    headers, outs = records_of(bucket, "out")
+    _, inputs = records_of(bucket, "in")
+    assert [record["message"]["id"] for record in inputs] == sent
+    answered, overtaken = check_out(outs, headers)
+    # The message of a cut-off answer, whose sender went on, is answered with the one that followed.
+    whose = {took[0]: turn for turn, took in (answered | overtaken).items()}
+    assert Counter(n for took in answered.values() for n in took) <= Counter(whose)
+    assert sorted(whose) == list(range(1, len(sent) + 1))
+    assert len(sent) in [n for took in answered.values() for n in took]
+    history = db.history(SESSION)
+    assert [m["id"] for m in history if m["role"] == "user"] == sent
+    assert [m["role"] for m in history] == ["user", "assistant"] * len(sent)
+    texts = {whose[n]: text_of(history[2 * n - 1]) for n in whose}
+    calls = [part for message in history for part in message["parts"] if "toolCallId" in part]
+    last = {r["turn"]: r["attempt"] for r in outs if r.get("control") == "turn-start"}
+    ends = {(r["turn"], r["status"]) for r in outs if r.get("control") == "turn-complete"}
+    results = Counter(row[1] for row in journal if row[0] == "result")
+    assert set(results.values()) <= {1}, "a tool ran again"
+    for kind, *row in journal:
+        if kind == "result":
+            assert [p["output"] for p in calls if p["toolCallId"] == row[0]] == [row[1]], f"{row} is lost"
+        elif kind == "done" and row[1] != "released":
+            assert tuple(row) in ends, f"{row} was acknowledged"
+        elif kind == "text" and last[row[0]] == row[1]:
+            assert row[0] not in texts or row[2] in texts[row[0]], f"{row} was acknowledged"
+
+
+def send(db: snapshotter.Database, sent: list[str]) -> None:
+    sent.append(f"m{len(sent) + 1}")
+    db.send(SESSION, {"id": sent[-1], "role": "user", "parts": [{"type": "text", "text": "go"}]})
+
+
+def test_workers_killed_at_random_moments(
+    place: tuple[str, dict[str, str]], tmp_path: Path, seed: int
+) -> None:
+    url, env = place
+    dice, sent, codes = random.Random(seed), list[str](), Counter[int]()
+    rounds = 100 if url.startswith("file:") else 40
+    with (
+        snapshotter.open(url, env={**os.environ, **env}) as db,
+        nurseries(1, url, tmp_path / "journal", env) as (nursery,),
+    ):
+        for number in range(rounds):
+            if number % 2 == 0:
+                send(db, sent)
+            codes[nursery.run(kill_after=dice.uniform(0.0, 0.1))] += 1
+        assert nursery.run() == 0
+        check(open_bucket(url, env=env), sent, read_journal(tmp_path / "journal"), db)
+    assert set(codes) <= {0, KILLED}
+    assert codes[KILLED] > rounds // 4
+
+
+def test_workers_told_to_end_hand_over_at_once(tmp_path: Path, seed: int) -> None:
+    """SIGTERM: the turn is released, so the next worker never finds the session busy."""
+    url = f"file://{tmp_path}/root"
+    dice, sent, codes = random.Random(seed), list[str](), Counter[int]()
+    with snapshotter.open(url) as db, nurseries(1, url, tmp_path / "journal", {}) as (nursery,):
+        for number in range(60):
+            if number % 2 == 0:
+                send(db, sent)
+            polite = {"signal": int(signal.SIGTERM), "takeover": False}
+            codes[nursery.run(kill_after=dice.uniform(0.02, 0.12), **polite)] += 1
+        assert nursery.run(takeover=False) == 0
+        check(open_bucket(url), sent, read_journal(tmp_path / "journal"), db)
+    assert set(codes) <= {0, TERMINATED, -signal.SIGTERM}, f"{codes}; {EXIT_BUSY} is a busy session"
+    assert codes[TERMINATED] > 10
+    outs = records_of(open_bucket(url), "out")[1]
+    released = [record["why"] for record in outs if record.get("control") == "turn-release"]
+    assert set(released) == {"signal"}
+    assert len(released) > 10
+
+
+def test_two_live_workers_call_the_model_once(tmp_path: Path) -> None:
+    """A queue that delivers each message to both of two workers."""
+    url = f"file://{tmp_path}/root"
+    sent: list[str] = []
+    with snapshotter.open(url) as db, nurseries(2, url, tmp_path / "journal", {}) as pair:
+        for _ in range(8):
+            send(db, sent)
+            for nursery in pair:
+                nursery.begin(takeover=False)
+            assert [nursery.exit_code() for nursery in pair] == [0, 0]
+        journal = read_journal(tmp_path / "journal")
+        check(open_bucket(url), sent, journal, db)
+    called = [row for row in journal if row[0] == "model"]
+    assert called == [["model", n, 1, [n]] for n in range(1, 9)]
+
+
+def test_two_workers_that_take_over_from_each_other(tmp_path: Path, seed: int) -> None:
+    url = f"file://{tmp_path}/root"
+    dice, sent, codes = random.Random(seed), list[str](), Counter[int]()
+    with snapshotter.open(url) as db, nurseries(2, url, tmp_path / "journal", {}) as pair:
+        for _ in range(25):
+            send(db, sent)
+            for nursery in pair:
+                nursery.begin(kill_after=dice.uniform(0.0, 0.3))
+            codes.update(nursery.exit_code() for nursery in pair)
+        assert pair[0].run() == 0
+        check(open_bucket(url), sent, read_journal(tmp_path / "journal"), db)
+    assert set(codes) <= {0, KILLED, EXIT_BUSY}
