@@ -39,7 +39,7 @@ class Chain:
             self._stale = False
 
     def _note(self, position: int, message: Message) -> None:
-        self._positions[_id_of(message)] = position
+        self._positions[id_of(message)] = position
         if any_unsettled(message):
             self._unsettled.add(position)
         else:
@@ -69,13 +69,13 @@ class Chain:
         """Replace one message; its id may change."""
         old = self.messages[position]
         self.messages[position] = message
-        if self._stale or _id_of(old) != _id_of(message):
+        if self._stale or id_of(old) != id_of(message):
             self._stale = True
         else:
             # `_note` would move an older namesake's position: only the newest one is indexed.
-            newest = self._positions[_id_of(message)]
+            newest = self._positions[id_of(message)]
             self._note(position, message)
-            self._positions[_id_of(message)] = max(newest, position)
+            self._positions[id_of(message)] = max(newest, position)
 
     def splice(self, start: int, end: int, messages: Iterable[Message] = ()) -> None:
         """Replace messages[start:end]."""
@@ -89,7 +89,7 @@ class Chain:
             self._stale = True
 
 
-def _id_of(message: Message) -> str:
+def id_of(message: Message) -> str:
     """The message's id; "" where a foreign message has none."""
     found = message.get("id")
     return found if isinstance(found, str) else ""

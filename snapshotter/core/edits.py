@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from streams.errors import Gap
 
 from .calls import Message, answer_call, calls_of, granted, locate, parts_of, supersede, waits
-from .chain import free_id
+from .chain import free_id, id_of
 from .inputs import Input
 from .openturn import OpenTurn
 from .tool_parts import is_settled
@@ -265,7 +265,7 @@ def _settled_only(fold: Fold) -> Iterator[None]:
     if turn is None or turn.slot is None:
         yield
         return
-    before = {message.get("id") for message in fold.chain.messages[: turn.slot]}
+    before = {id_of(message) for message in fold.chain.messages[: turn.slot]}
     slot = fold.chain.messages[turn.slot]
     fold.chain.splice(turn.slot, turn.slot + 1)
     yield
@@ -273,10 +273,10 @@ def _settled_only(fold: Fold) -> Iterator[None]:
     fold.chain.splice(turn.slot, turn.slot, [slot])
 
 
-def _slot_after(before: set[Any], after: list[Message]) -> int:
+def _slot_after(before: set[str], after: list[Message]) -> int:
     """Where the open message stands now: behind the last message that stood before it; where none of
     them is left, behind all (settled messages stand before those of an open turn)."""
-    kept = [position for position, message in enumerate(after) if message.get("id") in before]
+    kept = [position for position, message in enumerate(after) if id_of(message) in before]
     return kept[-1] + 1 if kept else len(after)
 
 
