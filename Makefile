@@ -48,8 +48,8 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-minio: $(VENV)/.core
-	@scripts/minio.sh
+minio: $(VENV)/.test
+	@PYTHON=$(BIN)/python scripts/minio.sh $(ARGS)
 
 bench: $(VENV)/.test
 	@$(BIN)/python -m benchmarks $(ARGS)

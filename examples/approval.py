@@ -17,7 +17,8 @@ def agent(messages):
     if call is None:
         yield {"type": "start"}
         yield {"type": "start-step"}
-        yield {"type": "tool-input-available", "toolCallId": "c1", "toolName": "delete", "input": {"path": "a.txt"}}
+        call = {"toolCallId": "c1", "toolName": "delete", "input": {"path": "a.txt"}}
+        yield {"type": "tool-input-available", **call}
         yield {"type": "tool-approval-request", "toolCallId": "c1", "approvalId": "p1"}
     else:
         assert call["approval"]["approved"] is True
@@ -47,9 +48,10 @@ def main(url):
         assert waiting.resume.kind == "waiting"
 
         work(db, db.approve("files", "p1"))
-        question, answer = db.history("files")
+        _, answer = db.history("files")
         print(answer["parts"][-1]["text"])
-        assert [part.get("state") for part in answer["parts"] if part["type"] == "tool-delete"] == ["output-available"]
+        calls = [part for part in answer["parts"] if part["type"] == "tool-delete"]
+        assert [call["state"] for call in calls] == ["output-available"]
         print("ok")
 
 

@@ -1,6 +1,6 @@
 """Watch a session live, from another process than the worker's: events as they become durable.
 
-    python examples/live_view.py file:///tmp/chats
+python examples/live_view.py file:///tmp/chats
 """
 
 import asyncio

@@ -17,6 +17,7 @@ class Died(BaseException):
 
 
 def agent(messages, *, die):
+    assert messages[-1]["role"] == "user"
     yield {"type": "start"}
     yield {"type": "start-step"}
     yield {"type": "text-start", "id": "t"}

@@ -370,7 +370,7 @@ class Database:
             reload or (lambda: load(store, sid)),
             durability=self.durability,
             before_write=self._ensure,
-            conditional=lambda: self._capabilities is None or self._capabilities.replace,
+            etags=self._etags,
             **options,
         )
 
@@ -383,6 +383,12 @@ class Database:
     def _learn(self, capabilities: probe.Capabilities) -> None:
         with self._lock:
             self._capabilities, self._known = capabilities, True
+
+    def _etags(self) -> str:
+        """How a snapshot may be replaced here: with its ETag `as-given`, `unquoted`, or (`none`) only
+        without a condition."""
+        known = self._capabilities
+        return "as-given" if known is None else known.etag if known.replace else "none"
 
     def _ensure(self) -> None:
         """Before the first write: the store keeps what the engine needs, or Unsupported is raised."""

@@ -16,8 +16,14 @@ from .core.snapshot import decode
 _ATTEMPTS = 4
 
 
-def save(store: Store, sid: str, data: bytes, cursor: int, etag: str | None) -> str | None:
+def save(
+    store: Store, sid: str, data: bytes, cursor: int, etag: str | None, etags: str = "as-given"
+) -> str | None:
     """Store the document `data`, whose out cursor is `cursor`; returns the new ETag.
+
+    `etags` says how this store takes an ETag: `as-given`, `unquoted`, or `none` where it cannot replace under
+    a condition: then the document is just stored, since a stale one that slips in is an older checkpoint of
+    the same log, and the fence is the log's.
 
     None when a newer snapshot stands there. Raises Corrupt when what stands there cannot be read, and
     what requests raise.
@@ -25,10 +31,13 @@ def save(store: Store, sid: str, data: bytes, cursor: int, etag: str | None) -> 
     key = keys.snapshot(sid)
     for _ in range(_ATTEMPTS):
         nonce = store.clock.token()
+        if etags == "none":
+            return store.put(key, data, nonce=nonce).etag
         try:
             if etag is None:
                 return store.put_once(key, data, if_absent=True, nonce=nonce).etag
-            return store.put_once(key, data, if_match=etag, nonce=nonce).etag
+            match = etag.strip('"') if etags == "unquoted" else etag
+            return store.put_once(key, data, if_match=match, nonce=nonce).etag
         except PreconditionFailed:
             blob = store.get(key)
         if blob is None:
@@ -38,9 +47,3 @@ def save(store: Store, sid: str, data: bytes, cursor: int, etag: str | None) -> 
             return None
         etag = blob.etag
     raise Unreachable(f"{key} changes each time it is looked at; the next turn saves it again")
-
-
-def overwrite(store: Store, sid: str, data: bytes) -> None:
-    """Store the document where the store cannot replace under a condition. A stale one that slips in is
-    an older checkpoint of the same log; the fence is the log's."""
-    store.put(keys.snapshot(sid), data, nonce=store.clock.token())

@@ -67,7 +67,7 @@ class Session:
         client_tools: list[str] | None = None,
         cause: str | None = None,
         before_write: Callable[[], None] = lambda: None,
-        conditional: Callable[[], bool] = lambda: True,
+        etags: Callable[[], str] = lambda: "as-given",
     ) -> None:
         self.id = session_id
         self.sid = sid
@@ -81,7 +81,7 @@ class Session:
         self._client_tools = client_tools
         self._cause = cause
         self._before_write = before_write
-        self._conditional = conditional
+        self._etags = etags
         self._writer: Writer | None = None
         self._epoch = 0
         self._claiming = False
@@ -316,10 +316,7 @@ class Session:
         self.fold.cursor = position.id  # a last heartbeat may stand behind what was applied
         data = encode(self.fold, position.nonce, self.clock.now_ms())
         try:
-            if not self._conditional():
-                saving.overwrite(self.store, self.sid, data)
-                return
-            etag = saving.save(self.store, self.sid, data, self.fold.cursor, self._etag)
+            etag = saving.save(self.store, self.sid, data, self.fold.cursor, self._etag, self._etags())
         except StreamError as error:
             self.note("snapshot-not-saved", str(error))
         else:

@@ -33,6 +33,13 @@ from streams.records import MAX_SEGMENT, VERSION, Header, Record, Segment
 
 _HCRC = b',"hcrc":'
 _INTS = frozenset({int})
+_HEADER = {
+    **dict.fromkeys(("first", "last", "crc"), _INTS),
+    **dict.fromkeys(("log", "nonce"), frozenset({str})),
+    **dict.fromkeys(("epoch", "lease"), frozenset({int, type(None)})),
+    **dict.fromkeys(("run", "prev"), frozenset({str, type(None)})),
+}
+"""The fields of a header beside `v`, and the types that each may have; None where it may be left out."""
 
 
 def encode_segment(
@@ -170,37 +177,33 @@ def _decode_header(line: bytes, key: str) -> Header:
         head, _, _ = line.rpartition(_HCRC)
         if crc32(head) != fields["hcrc"] or type(fields["hcrc"]) is not int:
             _corrupt(key, 0, "its header does not match its own checksum")
-    header = Header(
+    problem = _problem(fields)
+    if problem:
+        _corrupt(key, 0, f"its header has a bad {problem}")
+    return Header(
         v=VERSION,
-        log=fields.get("log", ""),
-        first=fields.get("first", 0),
-        last=fields.get("last", 0),
-        nonce=fields.get("nonce", ""),
-        crc=fields.get("crc", -1),
+        log=fields["log"],
+        first=fields["first"],
+        last=fields["last"],
+        nonce=fields["nonce"],
+        crc=fields["crc"],
         epoch=fields.get("epoch"),
         run=fields.get("run"),
         prev=fields.get("prev"),
         lease=fields.get("lease"),
     )
-    problem = _problem(header)
-    if problem:
-        _corrupt(key, 0, f"its header has a bad {problem}")
-    return header
 
 
-def _problem(header: Header) -> str:
+def _problem(fields: Record) -> str:
     """The name of the first header field that cannot be, or ""."""
-    for name in ("first", "last", "crc"):
-        if type(getattr(header, name)) is not int:
+    for name, kinds in _HEADER.items():
+        if type(fields.get(name)) not in kinds:
             return name
-    for name, kind in (("epoch", int), ("lease", int), ("run", str), ("prev", str)):
-        if type(getattr(header, name)) not in (kind, type(None)):
-            return name
-    if header.log not in ("in", "out"):
+    if fields["log"] not in ("in", "out"):
         return "log"
-    if type(header.nonce) is not str or not header.nonce:
+    if not fields["nonce"]:
         return "nonce"
-    return "" if 1 <= header.first <= header.last <= keys.MAX else "range of ids"
+    return "" if 1 <= fields["first"] <= fields["last"] <= keys.MAX else "range of ids"
 
 
 def _decode_lines(body: bytes, start: int, key: str) -> list[Record]:

@@ -56,7 +56,7 @@ Exit codes:
   5  try again: busy, fenced, unreachable, or not known whether it was written
   6  misconfigured: bucket, credentials, endpoint, or a store that lacks a guarantee
   70 a defect of this program (SNAPSHOTTER_TRACEBACK=1 shows where)
-  143, 130 ended by SIGTERM, by Ctrl-C; an open turn was released
+  130, 141, 143 ended by Ctrl-C, by the end of a pipe, by SIGTERM; an open turn was released
 """
 
 
@@ -72,6 +72,14 @@ class _Root(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever read our output has gone, as in `… | head`; nothing more can be said to them.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+
     def main(  # type: ignore[override]  # click's overloads; this one never returns
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
@@ -80,10 +88,6 @@ class _Root(click.Group):
         extra["standalone_mode"] = False
         try:
             code = super().main(given, prog_name or "snapshotter", **extra)
-        except BrokenPipeError:
-            # Whoever read our output has gone, as in `… | head`; nothing more can be said to them.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(141)
         except Exception as error:
             # The last line of defence: a user sees no traceback.
             failure = failure_of(error)

@@ -3,8 +3,8 @@
 The state is the list of parts and three maps: open text parts by id, open reasoning parts by id, partial
 tool inputs by call id (`draft.py` holds it). Here is what each chunk does to it: one short method a type.
 
-*Deltas only append.* Nearly every chunk is a delta of an open part, so `apply` first tries to find the
-open pieces and append to them, and does nothing else. Text is joined, and the partial JSON of a tool's
+*Deltas only append.* Nearly every chunk is a delta of an open part, so `append`, tried first, finds the
+open pieces and adds to them, and does nothing else. Text is joined, and the partial JSON of a tool's
 input parsed, when somebody looks (`view`) or another chunk needs the part. Cost is linear in the text.
 
 Strict mode raises ChunkError at the first chunk that breaks a rule, and leaves the message as it was.
@@ -74,20 +74,27 @@ class Accumulator(Draft):
 
     def apply(self, chunk: Any) -> bool:
         """Apply one chunk; False when it was dropped. Raises ChunkError in strict mode, else nothing."""
+        if self.append(chunk):
+            return True
         self.at += 1
+        accepted = self._accept(chunk)
+        if accepted is None:
+            return False
+        return _HANDLERS.get(accepted["type"], Accumulator._data)(self, accepted)
+
+    def append(self, chunk: Any) -> bool:
+        """The fast way: apply the chunk if it is a plain delta of an open part. False: nothing was done."""
         try:
             if len(chunk) == 3:
                 name, field, open_parts = self._fast[chunk["type"]]
                 piece = chunk[field]
                 if type(piece) is str:
                     open_parts[chunk[name]].append(piece)
+                    self.at += 1
                     return True
         except (KeyError, TypeError):
-            pass  # no plain delta of an open part: the long way decides what it is
-        accepted = self._accept(chunk)
-        if accepted is None:
-            return False
-        return _HANDLERS.get(accepted["type"], Accumulator._data)(self, accepted)
+            pass  # no plain delta of an open part: `apply` decides what it is
+        return False
 
     def apply_start(self, chunk: Chunk, *, reset: bool) -> bool:
         """A `start` chunk. With `reset`, as the client does it: another id begins an empty message.
@@ -223,7 +230,9 @@ class Accumulator(Draft):
             chunk = {key: value for key, value in chunk.items() if key != "title"}
         if self._replays(index, chunk):
             return False
-        self._detach(call)
+        stream = self._streaming.pop(call, None)
+        if stream is not None and stream.place != index:
+            self._settle_input(stream)  # at `index` itself the whole input replaces what streamed in
         state = "output-error" if failed else "input-available"
         self._move(index, chunk, chunk["toolName"], dynamic, state, fields)
         return True

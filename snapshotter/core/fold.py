@@ -156,6 +156,8 @@ class Fold:
         if turn is None:
             self.note("chunk-outside-turn", "a chunk of no open turn; skipped")
             return False
+        if turn.acc.append(chunk):
+            return True
         kind = chunk.get("type") if type(chunk) is dict else None
         if kind == "start":
             self._start(turn, number, chunk)
