@@ -6,6 +6,9 @@ replay checks checksums and ids, and builds the messages.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import orjson
 
 from benchmarks import samples
@@ -14,6 +17,7 @@ from snapshotter.core.fold import Fold
 from streams.codec import decode_segment
 
 TURNS, DELTAS = 200, 2000
+LOGS = ("packed", "one record per delta")
 
 _MILLION = """
 import json, resource, sys, time
@@ -54,26 +58,40 @@ def parse(segments: list[bytes]) -> None:
 
 
 def run() -> list[Table]:
+    logs = {name: samples.segments(TURNS, DELTAS, packed=name == LOGS[0]) for name in LOGS}
+    calls: dict[str, Callable[[], object]] = {}
+    for name, data in logs.items():
+        calls[f"parse {name}"] = partial(parse, data)
+        calls[f"replay {name}"] = partial(fold, data, TURNS)
+    taken = rounds(calls, 7)
     table = Table(
         f"Replay: {TURNS} turns of {DELTAS:,} deltas",
-        ("log", "MB", "segments", "records", "parse ms", "replay ms", "ratio", "ns/delta"),
-        note="ratio: replay / parsing the same bytes line by line. Packed is how a worker writes.",
+        (
+            "log",
+            "MB",
+            "segments",
+            "records",
+            "parse ms",
+            "replay ms",
+            "ratio",
+            "ratio to unpacked",
+            "ns/delta",
+        ),
+        note="ratio: replay / parsing the same bytes line by line. Ratio to unpacked: replay / parsing the "
+        "log as it would be with one record per delta. Packed is how a worker writes.",
     )
-    for packed in (True, False):
-        data = samples.segments(TURNS, DELTAS, packed=packed)
-        records = sum(segment.count(b"\n") - 1 for segment in data)
-        calls = {"parse": lambda data=data: parse(data), "replay": lambda data=data: fold(data, TURNS)}
-        taken = rounds(calls, 9 if packed else 5)
-        replayed = median(taken["replay"])
+    for name, data in logs.items():
+        replayed = median(taken[f"replay {name}"])
         table.rows.append(
             (
-                "packed" if packed else "one record per delta",
+                name,
                 sum(map(len, data)) / 1e6,
                 len(data),
-                records,
-                median(taken["parse"]) * 1e3,
+                sum(segment.count(b"\n") - 1 for segment in data),
+                median(taken[f"parse {name}"]) * 1e3,
                 replayed * 1e3,
-                ratio(taken, "replay", "parse"),
+                ratio(taken, f"replay {name}", f"parse {name}"),
+                ratio(taken, f"replay {name}", f"parse {LOGS[1]}"),
                 replayed / TURNS / DELTAS * 1e9,
             )
         )
@@ -86,7 +104,7 @@ def _million() -> Table:
         ("log", "MB", "seconds", "RSS before MB", "peak RSS MB"),
         note="RSS before: with the log's bytes in memory already.",
     )
-    for log in ("packed", "one record per delta"):
+    for log in LOGS:
         runs = sorted(fresh(_MILLION, log) for _ in range(3))
         took, size, before, after, _ = runs[1]
         table.rows.append((log, size, took, before, after))
