@@ -216,8 +216,9 @@ class Database:
     def history(
         self, session_id: str, *, limit: int | None = None, before: str | None = None
     ) -> list[Message]:
-        """The messages as a client would see them now: answers that no worker has taken yet are laid over,
-        an unfinished answer stands at the end. `before` (a message id) and `limit` page backwards.
+        """The messages as a client would see them now, an unfinished answer included; answers and user
+        messages that no worker has taken yet are laid over. `before` (a message id) and `limit` page
+        backwards.
 
         Raises Refused when `before` is not in the history.
         """

@@ -10,8 +10,8 @@ from .core.revive import revive
 
 
 def shown(fold: Fold) -> list[Message]:
-    """The messages with the owed answers laid over them: what a person clicked is seen at once, though no
-    worker has taken it yet."""
+    """The messages with what is owed laid over them: what a person clicked, and wrote, is seen at once,
+    though no worker has taken it yet. Owed user messages stand at the end, in order."""
     plan = revive(fold)
     messages = list(plan.messages)
     for item in plan.pending:
@@ -26,7 +26,17 @@ def shown(fold: Fold) -> list[Message]:
     for entry in fold.inputs.owed(held):
         if entry.role == "answer" and entry.id not in taken:
             _overlay(messages, entry.record, entry.message_id)
-    return messages
+    known = {message.get("id") for message in messages}
+    owed = [entry for entry in fold.inputs.owed(held) if entry.role == "message"]
+    return messages + [_under_free_id(entry.message, entry.id, known) for entry in owed]
+
+
+def _under_free_id(message: Message, number: int, known: set[object]) -> Message:
+    """The message as it will stand once it is taken: under a derived id where its own is held."""
+    if message.get("id") in known:
+        message = {**message, "id": f"msg-in{number}"}
+    known.add(message.get("id"))
+    return message
 
 
 def _overlay(messages: list[Message], record: dict[str, object], named: str | None) -> None:

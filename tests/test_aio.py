@@ -1,0 +1,240 @@
+"""The async door: same engine, nothing blocks the loop, a cancellation releases and is not swallowed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from snapshotter import Busy, Database, aio
+from streams.buckets.base import Written
+from streams.buckets.memory import MemoryBucket
+
+Chunk = dict[str, Any]
+
+
+def words(count: int) -> Iterator[Chunk]:
+    yield {"type": "start"}
+    yield {"type": "start-step"}
+    yield {"type": "text-start", "id": "t"}
+    for number in range(count):
+        yield {"type": "text-delta", "id": "t", "delta": f"w{number} "}
+    yield {"type": "text-end", "id": "t"}
+    yield {"type": "finish-step"}
+    yield {"type": "finish", "finishReason": "stop"}
+
+
+class Source:
+    """An async stream of chunks that may hang after `hang_after` of them; it knows when it was closed."""
+
+    def __init__(self, count: int = 3, hang_after: int | None = None) -> None:
+        self._chunks = words(count)
+        self._left = hang_after
+        self.hangs = asyncio.Event()
+        self.closed = False
+
+    def __aiter__(self) -> AsyncIterator[Chunk]:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        if self._left == 0:
+            self.hangs.set()
+            await asyncio.Event().wait()
+        if self._left is not None:
+            self._left -= 1
+        await asyncio.sleep(0)
+        try:
+            return next(self._chunks)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def answer(db: aio.AsyncDatabase, session_id: str, source: Source, **options: Any) -> int:
+    turns = 0
+    async with await db.boot(session_id, **options) as session:
+        async for turn in session.turns():
+            turns += 1
+            async with turn:
+                async for _ in turn.tee(source):
+                    pass
+    return turns
+
+
+def texts(messages: list[dict[str, Any]]) -> list[str]:
+    return ["".join(p.get("text", "") for p in m["parts"]) for m in messages]
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test(), 30)
+
+    asyncio.run(bounded())
+
+
+def test_a_turn_from_send_to_history() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+            receipt = await db.send("s", "hi")
+            source = Source()
+            assert await answer(db, "s", source, receipt=receipt) == 1
+            assert source.closed
+            assert texts(await db.history("s")) == ["hi", "w0 w1 w2 "]
+            assert [info.id async for info in db.sessions()] == ["s"]
+            kinds = [event.record.get("control") async for event in db.follow("s", timeout=0)]
+            assert kinds[1] == "turn-start"
+            assert kinds[-1] == "turn-complete"
+
+    run(test)
+
+
+def test_a_cancelled_task_releases_its_turn_and_stays_cancelled() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+            await db.send("s", "hi")
+            source = Source(hang_after=5)
+            task = asyncio.create_task(answer(db, "s", source))
+            await source.hangs.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert task.cancelled()
+            found = await db.peek("s")
+            assert found.busy is None
+            assert found.resume.kind == "retry_response"
+            assert texts([found.partial]) == ["w0 w1 "]
+            assert (await db.records("s", "out").__anext__())["control"] == "turn-start"
+            assert [r async for r in db.records("s", "out")][-1]["why"] == "cancelled"
+            assert await answer(db, "s", Source()) == 1
+            assert texts(await db.history("s")) == ["hi", "w0 w1 w2 "]
+
+    run(test)
+
+
+class SlowBucket(MemoryBucket):
+    """Every put of the out log waits until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.go = threading.Event()
+
+    def put(self, key: str, data: bytes, **options: Any) -> Written:
+        if key.startswith("out/"):
+            self.entered.set()
+            assert self.go.wait(20)
+        return super().put(key, data, **options)
+
+
+def test_a_slow_store_does_not_block_the_loop() -> None:
+    async def test() -> None:
+        bucket = SlowBucket()
+        async with aio.AsyncDatabase(Database(bucket)) as db:
+            await db.send("s", "hi")
+            task = asyncio.create_task(answer(db, "s", Source()))
+            while not bucket.entered.is_set():
+                await asyncio.sleep(0.001)  # the loop goes round while the claim hangs
+            assert not task.done()
+            assert texts(await db.history("s")) == ["hi"]
+            bucket.go.set()
+            assert await task == 1
+
+    run(test)
+
+
+def test_a_cancellation_during_the_claim_leaves_no_turn_behind() -> None:
+    async def test() -> None:
+        bucket = SlowBucket()
+        async with aio.AsyncDatabase(Database(bucket)) as db:
+            await db.send("s", "hi")
+            task = asyncio.create_task(answer(db, "s", Source()))
+            while not bucket.entered.is_set():
+                await asyncio.sleep(0.001)
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+            bucket.go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            found = await db.peek("s")
+            assert found.busy is None
+            assert [r["control"] async for r in db.records("s", "out")] == ["turn-start", "turn-release"]
+            assert await answer(db, "s", Source()) == 1
+
+    run(test)
+
+
+def test_a_tool_call_is_durable_when_write_returns() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+            await db.send("s", "hi")
+            async with await db.boot("s") as session:
+                async for turn in session.turns():
+                    async with turn:
+                        await turn.write({"type": "start"})
+                        call = {"toolCallId": "c", "toolName": "pay", "input": {"sum": 5}}
+                        await turn.write({"type": "tool-input-available", **call})
+                        stored = [r async for r in db.records("s", "out")]
+                        assert stored[-1]["chunk"]["toolName"] == "pay"
+                        await turn.write({"type": "tool-output-available", "toolCallId": "c", "output": None})
+                        stored = [r async for r in db.records("s", "out")]
+                        assert stored[-1]["chunk"] == {
+                            "type": "tool-output-available",
+                            "toolCallId": "c",
+                            "output": None,
+                        }
+                        await turn.set_state({"paid": True})
+            assert (await db.peek("s")).state == {"paid": True}
+
+    run(test)
+
+
+def test_many_sessions_at_once() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+            ids = [f"s{n}" for n in range(60)]
+            await asyncio.gather(*(db.send(i, "hi") for i in ids))
+            assert sum(await asyncio.gather(*(answer(db, i, Source(20)) for i in ids))) == 60
+            histories = await asyncio.gather(*(db.history(i) for i in ids))
+            assert {tuple(texts(h)) for h in histories} == {("hi", "".join(f"w{n} " for n in range(20)))}
+
+    run(test)
+
+
+def test_an_action_is_claimed_by_its_first_chunk_only() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+            await db.action("s", "rename", {"to": "x"})
+            async with await db.boot("s") as session:
+                async for turn in session.turns():
+                    async with turn:
+                        assert turn.item.inputs[0]["name"] == "rename"
+                        await turn.set_state({"title": "x"})
+            assert [r["control"] async for r in db.records("s", "out")] == ["state", "input-applied"]
+            await db.action("s", "greet")
+            assert await answer(db, "s", Source()) == 1
+            assert texts(await db.history("s")) == ["w0 w1 w2 "]
+
+    run(test)
+
+
+def test_errors_come_through() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), stable_timeout=0.0)) as db:
+            await db.send("s", "hi")
+            async with await db.boot("s") as session:
+                async for turn in session.turns():
+                    with pytest.raises(Busy) as busy:
+                        await db.boot("s")
+                    assert 0 < busy.value.retry_after <= 52
+                    async with turn:
+                        await turn.fail("no answer today")
+                        assert turn.status == "error"
+            assert (await db.peek("s")).found.fold.last_turn["error"] == "no answer today"
+
+    run(test)
