@@ -56,13 +56,17 @@ class View:
     client_tools: Collection[str] = ()
 
     def find(self, fold: Fold, message_id: str) -> int | None:
-        for own in sorted(self.own, reverse=True):
-            if self.messages[own].get("id") == message_id:
-                return own
-        position = fold.chain.find(message_id)
-        if position is None or (fold.open is not None and position == fold.open.slot):
+        turn = fold.open
+        if turn is not None:
+            first = len(fold.chain) if turn.slot is None else len(self.messages) - len(turn.asked)
+            asked = range(first, first + len(turn.asked))
+            for position in sorted({*self.own, *asked}, reverse=True):
+                if self.messages[position].get("id") == message_id:
+                    return position
+        found = fold.chain.find(message_id)
+        if found is None or (turn is not None and found == turn.slot):
             return None
-        return self.shifted(fold, position)
+        return self.shifted(fold, found)
 
     def shifted(self, fold: Fold, position: int) -> int:
         """A chain position as a position here."""
