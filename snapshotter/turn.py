@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from streams.writer import Flush
 
 from .core import moves
 from .core.calls import Message
-from .core.chunks import DELTAS, FLUSH_POINTS, is_end_marker, is_urgent
+from .core.chunks import DELTAS, FLUSH_POINTS, ChunkError, is_end_marker, is_urgent, validate
 from .core.cleanup import is_empty
 from .core.queue import Item
 from .core.values import clean, to_plain
@@ -164,11 +165,12 @@ class Turn:
             if not self._claimed:
                 self._claim()
             if type(chunk) is dict and len(chunk) == 3:
-                names = DELTAS.get(chunk.get("type", ""))
+                kind = chunk.get("type")
+                names = DELTAS.get(kind) if type(kind) is str else None
                 if names is not None:
-                    text = chunk.get(names[1])
-                    if type(text) is str and len(text) < _LONG_DELTA:
-                        return self._write_delta(chunk, names, text), False
+                    part, text = chunk.get(names[0]), chunk.get(names[1])
+                    if type(part) is str and type(text) is str and len(text) < _LONG_DELTA:
+                        return self._write_delta(chunk, (kind, part), names[1], text), False
             return self._write_other(chunk)
 
     def may_block(self) -> bool:
@@ -177,12 +179,18 @@ class Turn:
         held = session.writer.buffered_bytes >= session.writer.policy.hold_bytes // 2
         return not self._claimed or held or session.deadline_passed()
 
-    def _write_delta(self, chunk: Chunk, names: tuple[str, str], text: str) -> Chunk | None:
+    def _write_delta(self, chunk: Chunk, part: tuple[Any, str], name: str, text: str) -> Chunk | None:
         """The hot path: a plain delta."""
-        mended = self._carry.delta((chunk["type"], chunk.get(names[0])), text)
+        mended = self._carry.delta(part, text)
         if mended is not text:
-            chunk = {**chunk, names[1]: mended}
-        if not self._session.fold.chunk(0, chunk):
+            chunk = {**chunk, name: mended}
+        kept = False
+        try:
+            kept = self._session.fold.chunk(0, chunk)
+        finally:
+            if not kept:
+                self._carry.end(part)  # no such part is open: half a pair must not wait there
+        if not kept:
             self.dropped += 1
             return None
         self.streaming = True
@@ -194,8 +202,10 @@ class Turn:
         if is_end_marker(chunk):
             return None, False
         chunk = clean(to_plain(chunk))
-        kind = chunk.get("type")
-        session = self._session
+        session, turn = self._session, self._session.fold.open
+        assert turn is not None
+        validate(chunk, turn.acc.at + 1)  # before anything below looks into it
+        kind = chunk["type"]
         number = session.writer.next_id
         encode_record(number, session.clock.now_ms(), {"chunk": chunk})  # too large: before anything changes
         if kind == "start":
@@ -213,9 +223,15 @@ class Turn:
         self._last_chunk = session.clock.monotonic()
         return chunk, barrier
 
-    def _end_halves(self, kind: Any, chunk: Chunk) -> None:
-        """Half a surrogate pair that never found its other half is stored before its part ends."""
-        if kind in _TEXT_ENDS:
+    def _end_halves(self, kind: str, chunk: Chunk) -> None:
+        """Half a surrogate pair that never found its other half is stored before its part ends, and before a
+        delta that is not a plain one. A reset-step takes it away with its part."""
+        if kind == "reset-step":
+            self._carry = Carry()
+        elif kind in DELTAS:
+            name, field = DELTAS[kind]
+            self._end_half((kind, chunk[name]), {"type": kind, name: chunk[name]}, field)
+        elif kind in _TEXT_ENDS:
             delta = kind.replace("-end", "-delta")
             self._end_half((delta, chunk.get("id")), {"type": delta, "id": chunk.get("id")}, "delta")
         elif kind in _INPUT_ENDS:
@@ -224,8 +240,9 @@ class Turn:
 
     def _end_half(self, part: tuple[str, Any], body: Chunk, name: str) -> None:
         tail = self._carry.end(part)
-        if tail and self._session.fold.chunk(0, {**body, name: tail}):
-            self._session.writer.append({"chunk": {**body, name: tail}})
+        with suppress(ChunkError):  # its part may be gone: another message has begun
+            if tail and self._session.fold.chunk(0, {**body, name: tail}):
+                self._session.writer.append({"chunk": {**body, name: tail}})
 
     def _note(self, kind: Any, chunk: Chunk) -> None:
         """What the lease and the watcher want to know: does text stream, is a tool at work."""
