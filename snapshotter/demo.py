@@ -9,6 +9,7 @@ checks; nothing is taken on trust because it looked right.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -170,10 +171,10 @@ class _Story:
         how = "killed (SIGKILL)" if kill else "told to stop (SIGTERM)"
         self._title(f"A worker process streams a long answer and is {how} in the middle")
         goal = self._db.peek(SESSION).cursor["out"] + _KILL_AFTER
-        command = [sys.executable, "-m", "snapshotter", "record", self._outcome.url, SESSION]
+        command = [sys.executable, "-P", "-m", "snapshotter", "record", self._outcome.url, SESSION]
         command += [str(RECORDINGS / "guide.jsonl"), "--delay", str(_DELAY), "--durability", "live", "--json"]
         worker = subprocess.Popen(  # noqa: S603 - our own command
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", env=_environment()
         )
         watchdog = threading.Timer(_PATIENCE, worker.kill)
         watchdog.start()
@@ -288,6 +289,12 @@ class _Story:
         failed = [check.what for check in self._outcome.checks if not check.ok]
         self._say("")
         self._say(f"{len(self._outcome.checks)} checks, {len(failed) or 'none'} failed.")
+
+
+def _environment() -> dict[str, str]:
+    """Ours, and so that the worker runs this very package, whatever folder we are in."""
+    path = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
 def _program() -> str:

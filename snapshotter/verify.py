@@ -120,6 +120,8 @@ class _Check:
         self._verdict = Verdict(session_id)
         self._document: dict[str, Any] | None = None
         self._broken: set[int] = set()  # where a segment of the out log that cannot be read begins
+        self._gaps: set[tuple[str, tuple[int, int]]] = set()
+        self._start = 0  # the out record behind which the log begins
         self._inputs: list[Record] = []
         self._boot: Fold | None = None
         self._whole: Fold | None = None
@@ -170,9 +172,15 @@ class _Check:
         except Corrupt as error:
             self._problem("corrupt", str(error), error.key)
         except Gap as gap:
-            if gap.missing[0] not in self._broken:
-                self._problem("gap", str(gap))
+            self._gap(gap)
         return None
+
+    def _gap(self, gap: Gap) -> None:
+        """A gap is told once, and not where a segment that cannot be read accounts for it."""
+        if gap.missing[0] not in self._broken and (gap.log, gap.missing) not in self._gaps:
+            self._gaps.add((gap.log, gap.missing))
+            self._problem("gap", str(gap))
+        self._verdict.rebuildable = False
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -183,7 +191,7 @@ class _Check:
             place = keys.parse_segment(entry.key)
             if place is None:
                 self._note("foreign-object", "not a segment; readers pass it over", entry.key)
-            else:
+            elif entry.size:  # an empty object is what a deletion leaves: absent
                 found.append(Place(place[2], entry.key, entry.size, entry.etag, entry.modified_ms))
         return sorted(found, key=lambda place: place.first)
 
@@ -199,8 +207,9 @@ class _Check:
                 if segment is not None:
                     self._count(segment)
                     yield segment
-                elif blob.data:  # an empty object is what a deletion leaves
+                elif blob.data:
                     self._broken.add(place.first)
+                    self._verdict.rebuildable = False
 
     def _count(self, segment: Segment) -> None:
         self._verdict.segments += 1
@@ -216,8 +225,9 @@ class _Check:
                 if expect == 1 and first - 1 <= known:
                     self._trimmed("in", first - 1)
                 else:
-                    lost = max(expect, known + 1) if expect == 1 else expect
-                    self._problem("gap", f"in log: inputs {lost} to {first - 1} are missing")
+                    missing = (known + 1 if expect == 1 else expect, first - 1)
+                    text = f"in log: inputs {missing[0]} to {missing[1]} are missing"
+                    self._gap(Gap(text, log="in", missing=missing))
             if first >= expect:
                 self._inputs += segment.records
                 expect = segment.header.last + 1
@@ -239,7 +249,8 @@ class _Check:
         document = self._document
         stored = self._try(lambda: self._fed(restore(document))) if document is not None else None
         if out and out[0].first > 1 and stored is not None and out[0].first - 1 <= stored.cursor:
-            self._trimmed("out", out[0].first - 1)
+            self._start = out[0].first - 1
+            self._trimmed("out", self._start)
         if self._verdict.rebuildable:
             self._whole = self._try(lambda: self._fed(Fold()))
             if stored is not None:
@@ -262,9 +273,7 @@ class _Check:
 
     def _read_out(self, places: list[Place]) -> None:
         """Read the out log once: decode, link, fold, and compare on the way."""
-        cursor = Cursor(0)
-        if places and not self._verdict.rebuildable:
-            cursor = Cursor(places[0].first - 1)
+        cursor = Cursor(self._start)
         self._compare()
         for segment in self._segments(places):
             header = segment.header

@@ -93,13 +93,23 @@ def test_record_seals_an_answer_that_only_lacks_its_end(root: Path) -> None:
 
 def test_sigterm_releases_what_is_being_recorded(root: Path) -> None:
     run("send", root, "s", "hi")
-    command = [sys.executable, "-m", "snapshotter", "record", str(root), "s", "--durability", "live", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "snapshotter",
+        "record",
+        str(root),
+        "s",
+        "--durability",
+        "live",
+        "--json",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdin
         assert worker.stdout
         worker.stdin.write(jsonl(*ANSWER[:5]))
         worker.stdin.flush()
-        # The claim is durable, so the worker is inside its turn; the chunks are in the pipe before the signal.
+        # The claim is durable: the worker is inside its turn, and the chunks are in the pipe.
         assert json.loads(worker.stdout.readline()) == {"durable_id": 1}
         worker.send_signal(signal.SIGTERM)
         last = json.loads(worker.stdout.read().split(b"\n")[-2])
@@ -144,14 +154,31 @@ def test_history_tells_of_every_kind_of_part(root: Path) -> None:
     parts = [
         {"type": "step-start"},
         {"type": "reasoning", "text": "hm", "state": "done"},
-        {"type": "tool-look", "toolCallId": "c", "state": "output-available", "input": {"q": 1}, "output": "x"},
-        {"type": "dynamic-tool", "toolName": "dyn", "toolCallId": "d", "state": "input-available", "input": {}},
+        {
+            "type": "tool-look",
+            "toolCallId": "c",
+            "state": "output-available",
+            "input": {"q": 1},
+            "output": "x",
+        },
+        {
+            "type": "dynamic-tool",
+            "toolName": "dyn",
+            "toolCallId": "d",
+            "state": "input-available",
+            "input": {},
+        },
         {"type": "data-note", "data": 7},
     ]
     with database(root) as db:
         db.create("s", messages=[{"id": "a", "role": "assistant", "parts": parts}])
     told = run("history", root, "s").out
-    for piece in ("(thinks) hm", 'look({"q":1}): output-available x', "dyn({}): input-available", "[data-note]"):
+    for piece in (
+        "(thinks) hm",
+        'look({"q":1}): output-available x',
+        "dyn({}): input-available",
+        "[data-note]",
+    ):
         assert piece in told
 
 
@@ -194,7 +221,10 @@ def test_ls_lists_by_prefix_and_date(root: Path) -> None:
     listed = run("ls", root, "--json").lines
     assert {line["id"] for line in listed} == {"chat-1", "chat/2", "other"}
     assert all(line["size"] > 0 and line["modified_ms"] > 0 for line in listed)
-    assert {line["id"] for line in run("ls", root, "--prefix", "chat", "--json").lines} == {"chat-1", "chat/2"}
+    assert {line["id"] for line in run("ls", root, "--prefix", "chat", "--json").lines} == {
+        "chat-1",
+        "chat/2",
+    }
     assert len(run("ls", root, "--since", "1h", "--json").lines) == 3
     assert len(run("ls", root, "--since", "2001-01-01", "--json").lines) == 3
     none = run("ls", root, "--since", "2999-01-01T00:00+02:00")
@@ -251,7 +281,15 @@ def test_every_commands_help_has_an_example(command: str) -> None:
 
 def test_the_help_lists_every_command_and_exit_code() -> None:
     shown = run("--help").out
-    for word in (*app._COMMANDS, "Exit codes:", "0  ok", "3  gap", "4  corrupt", "5  try again", "6  misconf"):
+    for word in (
+        *app._COMMANDS,
+        "Exit codes:",
+        "0  ok",
+        "3  gap",
+        "4  corrupt",
+        "5  try again",
+        "6  misconf",
+    ):
         assert word in shown
     assert run("-h").out == shown
 
