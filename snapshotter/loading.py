@@ -112,7 +112,7 @@ def _load(store: Store, sid: str, receipt: int | None, capabilities: bool) -> Lo
     missing = [n for n in range(applied + 1, first.newest_in + 1) if n not in {r["id"] for r in first.inputs}]
     calls.append(partial(read_inputs, store, sid, missing))
     if wants_tail:
-        calls.append(partial(log.read_after, store, "out", sid, cursor, first.out))
+        calls.append(partial(_read_tail, store, sid, cursor, first.out, problem))
         if not listed_in:
             calls.append(partial(newest_input, store, sid))
     if missing or wants_tail:
@@ -121,8 +121,6 @@ def _load(store: Store, sid: str, receipt: int | None, capabilities: bool) -> Lo
         tail = found[1] if wants_tail else tail
         if wants_tail and not listed_in:
             first.inputs += read_inputs(store, sid, range(first.newest_in + 1, found[2] + 1))
-    if problem is not None and (not tail.segments or tail.segments[0].header.first != 1):
-        raise problem
     fold = _fold(store, sid, document, first.inputs, tail)
     loaded = Loaded(
         fold=fold,
@@ -170,6 +168,20 @@ def _document(sid: str, blob: Blob | None) -> tuple[dict[str, Any] | None, Corru
         raise
     except Corrupt as problem:
         return None, problem
+
+
+def _read_tail(store: Store, sid: str, cursor: Cursor, listing: Listing, problem: Corrupt | None) -> Tail:
+    """The out log above the cursor. Behind a snapshot that cannot be read it has to be whole; where it is
+    not, that snapshot is what is wrong."""
+    try:
+        tail = log.read_after(store, "out", sid, cursor, listing)
+    except Gap as gap:
+        if problem is None:
+            raise
+        raise problem from gap
+    if problem is not None and (not tail.segments or tail.segments[0].header.first != 1):
+        raise problem
+    return tail
 
 
 def newest_input(store: Store, sid: str) -> int:
