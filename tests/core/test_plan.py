@@ -156,7 +156,9 @@ def test_what_begins_and_ends_nothing_may_follow_a_finish(later: dict[str, objec
 
 
 def test_a_finish_of_an_older_attempt_does_not_count() -> None:
-    seen = boot([say("u1")], [*OPEN, *words("Hello."), finish("length"), start(1, [1], attempt=2, mode="retry")])
+    seen = boot(
+        [say("u1")], [*OPEN, *words("Hello."), finish("length"), start(1, [1], attempt=2, mode="retry")]
+    )
     assert seen["resume"] == resume("call_model", attempt=2)
 
 
@@ -254,7 +256,14 @@ def test_a_call_of_which_only_input_streamed_is_nothing_added() -> None:
 
 
 def test_a_granted_approval_that_an_attempt_took_is_something_added() -> None:
-    outs = [*OPEN, call("c1"), ask("c1", "p1"), finish(), done(1), start(2, [2], mode="continue", messageId="a1")]
+    outs = [
+        *OPEN,
+        call("c1"),
+        ask("c1", "p1"),
+        finish(),
+        done(1),
+        start(2, [2], mode="continue", messageId="a1"),
+    ]
     seen = boot([say("u1"), {"kind": "tool-approval", "approvalId": "p1", "approved": True}], outs)
     assert seen["resume"] == {"kind": "recover_tools", "turn": 2, "attempt": 1, "messageId": "a1"}
     assert seen["pendingToolCalls"][0]["state"] == "approval-responded"
@@ -275,7 +284,13 @@ def test_how_the_worker_let_go_decides_what_becomes_of_its_text(why: str, kind: 
 
 
 def test_a_release_of_an_older_attempt_is_forgotten() -> None:
-    outs = [*HEL, release(1, "signal"), start(1, [1], attempt=2, mode="continue"), begin("a1"), *cut_off("lo", "v")]
+    outs = [
+        *HEL,
+        release(1, "signal"),
+        start(1, [1], attempt=2, mode="continue"),
+        begin("a1"),
+        *cut_off("lo", "v"),
+    ]
     assert boot([say("u1")], outs)["resume"] == resume("retry_response", attempt=2)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from world import World, live, settle
 
 SESSIONS = settings(
-    max_examples=150,
+    max_examples=300,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
