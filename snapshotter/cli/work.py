@@ -128,6 +128,7 @@ class _Recording:
         self._json = as_json
         self._live = not as_json and sys.stderr.isatty()
         self._durable = session.cursor["out"]
+        self._last = session.fold.last_turn
 
     def run(self, chunks: Iterator[dict[str, Any]], delay: float) -> None:
         """Write the chunks into the first turn. Raises Refused when nothing is owed."""
@@ -168,23 +169,21 @@ class _Recording:
             click.echo(f"\rdurable up to {durable_id}", err=True, nl=False)
 
     def _result(self, turn: Turn | None) -> None:
-        """How the turn stands: its end as the log has it, or that it was released."""
+        """How the turn stands: released, or its end as the log has it."""
         fold = self._session.fold
         self._show(self._session.writer.durable_id)
         if self._live:
             click.echo(err=True)
-        last = fold.last_turn or {}
-        ended = turn is None or turn.status != "released"
-        result = {
-            "turn": last.get("turn", fold.turn) if ended or turn is None else turn.number,
-            "status": last.get("status") if ended or turn is None else turn.status,
-            "message_id": last.get("messageId") if ended or turn is None else turn.message_id,
-            "durable_id": self._durable,
-        }
+        if turn is not None and turn.status == "released":
+            number, status, message_id = turn.number, turn.status, turn.message_id
+        elif fold.last_turn is not None and fold.last_turn != self._last:
+            last = fold.last_turn
+            number, status, message_id = last["turn"], last["status"], last.get("messageId")
+        else:  # an action that was done without an answer
+            number, status, message_id = fold.turn, "completed", None
         if self._json:
-            emit(result)
+            ended = {"turn": number, "status": status, "message_id": message_id}
+            emit({**ended, "durable_id": self._durable})
             return
-        say(
-            f"turn {result['turn']}: {result['status']}, message {result['message_id']}, "
-            f"durable up to record {result['durable_id']}"
-        )
+        message = f"message {message_id}" if message_id else "no message"
+        say(f"turn {number}: {status}, {message}, durable up to record {self._durable}")

@@ -91,6 +91,15 @@ def test_record_seals_an_answer_that_only_lacks_its_end(root: Path) -> None:
     assert (done.lines[-1]["status"], done.lines[-1]["message_id"]) == ("completed", "a1")
 
 
+def test_record_does_an_action_without_an_answer(root: Path) -> None:
+    answered(root)
+    with database(root) as db:
+        db.action("s", "tidy")
+    done = run("record", root, "s", "--json", stdin=b"")
+    assert (done.code, done.lines[-1]["message_id"]) == (0, None)
+    assert run("boot", root, "s", "--json").json["pending"] == []
+
+
 def test_sigterm_releases_what_is_being_recorded(root: Path) -> None:
     run("send", root, "s", "hi")
     command = [
