@@ -174,6 +174,7 @@ class _Recording:
         self._show(self._session.writer.durable_id)
         if self._live:
             click.echo(err=True)
+        message_id: str | None
         if turn is not None and turn.status == "released":
             number, status, message_id = turn.number, turn.status, turn.message_id
         elif fold.last_turn is not None and fold.last_turn != self._last:
