@@ -28,13 +28,12 @@ from collections.abc import (
     Iterator,
 )
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial, update_wrapper, wraps
+from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from .database import Database, SessionInfo
+from .database import Database
 from .database import open as open_sync
-from .following import Event
 from .receipt import Receipt
 from .session import Session
 from .turn import Chunk, Turn
@@ -113,9 +112,39 @@ def _write(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Any, 
     return call
 
 
-@wraps(open_sync)
-def open(*args: Any, **kwargs: Any) -> AsyncDatabase:  # noqa: A001
-    return AsyncDatabase(open_sync(*args, **kwargs))
+def _iterate(
+    method: Callable[Concatenate[S, P], Iterator[T]],
+) -> Callable[Concatenate[Any, P], AsyncGenerator[T, None]]:
+    """The method's iterator as an async one."""
+
+    def call(self: _Door, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+        return self._pool.iterate(partial(method, self._inner, *args, **kwargs))
+
+    update_wrapper(call, method)
+    return call
+
+
+def _session(
+    method: Callable[Concatenate[Database, P], Session],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncSession]]:
+    """The method, its session behind the async door."""
+
+    async def call(self: _Door, /, *args: P.args, **kwargs: P.kwargs) -> AsyncSession:
+        return AsyncSession(await self._pool.run(partial(method, self._inner, *args, **kwargs)), self._pool)
+
+    update_wrapper(call, method)
+    return call
+
+
+def _opened(opener: Callable[P, Database]) -> Callable[P, AsyncDatabase]:
+    def call(*args: P.args, **kwargs: P.kwargs) -> AsyncDatabase:
+        return AsyncDatabase(opener(*args, **kwargs))
+
+    update_wrapper(call, opener)
+    return call
+
+
+open = _opened(open_sync)  # noqa: A001 - reads like the built-in on purpose
 
 
 class AsyncDatabase(_Door):
@@ -136,28 +165,11 @@ class AsyncDatabase(_Door):
     create = _write(Database.create)
     history = _read(Database.history)
 
-    @wraps(Database.follow)
-    def follow(self, *args: Any, **kwargs: Any) -> AsyncIterator[Event]:
-        return self._pool.iterate(partial(self.db.follow, *args, **kwargs))
-
-    @wraps(Database.records)
-    def records(self, *args: Any, **kwargs: Any) -> AsyncIterator[dict[str, Any]]:
-        return self._pool.iterate(partial(self.db.records, *args, **kwargs))
-
-    @wraps(Database.sessions)
-    def sessions(self, *args: Any, **kwargs: Any) -> AsyncIterator[SessionInfo]:
-        return self._pool.iterate(partial(self.db.sessions, *args, **kwargs))
-
-    @wraps(Database.boot)
-    async def boot(self, *args: Any, **kwargs: Any) -> AsyncSession:
-        return AsyncSession(await self._pool.run(partial(self.db.boot, *args, **kwargs)), self._pool)
-
-    @wraps(Database.peek)
-    async def peek(
-        self, session_id: str, *, receipt: Receipt | str | dict[str, Any] | None = None
-    ) -> AsyncSession:
-        peek = partial(self.db.peek, session_id, receipt=receipt)
-        return AsyncSession(await self._pool.run(peek), self._pool)
+    follow = _iterate(Database.follow)
+    records = _iterate(Database.records)
+    sessions = _iterate(Database.sessions)
+    boot = _session(Database.boot)
+    peek = _session(Database.peek)
 
     async def close(self) -> None:
         """Close the driver's connections and let the threads end."""
@@ -183,8 +195,8 @@ class AsyncSession(_Door):
     set_state = _write(Session.set_state)
     set_context = _write(Session.set_context)
 
-    @wraps(Session.edit_history)
     async def edit_history(self, op: str, **fields: Any) -> None:
+        """As `Session.edit_history`."""
         await self._pool.finish(partial(self.found.edit_history, op, **fields))
 
     close = _write(Session.close)
@@ -228,8 +240,8 @@ class AsyncTurn(_Door):
     set_state = _write(Turn.set_state)
     set_context = _write(Turn.set_context)
 
-    @wraps(Turn.edit_history)
     async def edit_history(self, op: str, **fields: Any) -> None:
+        """As `Turn.edit_history`."""
         await self._pool.finish(partial(self.turn.edit_history, op, **fields))
 
     complete = _write(Turn.complete)
