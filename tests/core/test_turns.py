@@ -1,4 +1,4 @@
-"""A turn: how it opens and closes, its attempts, what a retry and a `keep: false` leave, its messages' ids."""
+"""A turn: how it opens and closes, its attempts, what a retry and `keep: false` leave, its messages' ids."""
 
 from __future__ import annotations
 
