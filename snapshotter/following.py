@@ -84,7 +84,7 @@ def follow(
     store: Store, sid: str, after: int | Mapping[str, int], timeout: float | None, poll: float
 ) -> Iterator[Event]:
     """Both logs, each in its order; what is there already comes first."""
-    start = {"out": after} if isinstance(after, int) else dict(after)
+    start = {"out": after} if not isinstance(after, Mapping) else dict(after)
     if set(start) - {"in", "out"} or any(type(n) is not int or n < 0 for n in start.values()):
         raise InvalidValue('after is an out id, or {"out": n, "in": m}', path="after")
     readers = [_Reader(store, sid, "in", start.get("in", 0)), _Reader(store, sid, "out", start.get("out", 0))]
