@@ -117,7 +117,8 @@ class InputLog:
     ) -> None:
         self.applied_upto = applied_upto
         self.applied: set[int] = {i for i in applied if i > applied_upto}
-        self.last = applied_upto
+        self._advance()
+        self.last = self.applied_upto
         self.duplicates = 0
         self._inputs: OrderedDict[int, Input] = OrderedDict()
         self._copies: dict[int, list[int]] = {}
@@ -174,10 +175,13 @@ class InputLog:
         for number in list(fresh):
             fresh.update(self._copies.pop(number, ()))
         self.applied |= fresh
+        self._advance()
+        self._forget()
+
+    def _advance(self) -> None:
         while self.applied_upto + 1 in self.applied:
             self.applied_upto += 1
             self.applied.discard(self.applied_upto)
-        self._forget()
 
     def _forget(self) -> None:
         horizon = self.applied_upto - _KEEP

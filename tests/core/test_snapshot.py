@@ -152,3 +152,9 @@ def test_a_tombstone_says_deleted_and_holds_no_messages() -> None:
     document = decode(encode(whole, "n", 0))
     assert (document["deleted"], document["closed"], document["messages"]) == (True, True, [])
     assert restore(document).deleted
+
+
+def test_a_cursor_of_another_writer_moves_up_to_the_first_hole() -> None:
+    document = {"version": 1, "lastInEventId": "3", "inApplied": [4, 5, 7]}
+    got = fold_case([{"id": 6, **say("u6")}, {"id": 7, **say("u7")}], [], document)
+    assert (got["cursor"]["in"], [item["ids"] for item in got["pending"]]) == (5, [[6]])
