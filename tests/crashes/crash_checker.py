@@ -138,6 +138,52 @@ def check_history(history: list[Record], ledger: Ledger) -> None:
         assert part.get("state") not in ("streaming", "input-streaming", "input-available"), part
 
 
+def check_journal(bucket: Bucket, session: str, sent: list[str], journal: list[list[Any]]) -> None:
+    """Everything, after workers that answered with `crash_worker.answer` came to an end.
+
+    `sent` are the ids of the messages, in order; `journal` is what the engine acknowledged."""
+    headers, outs = records_of(bucket, "out")
+    answered, overtaken = check_out(outs, headers)
+    history = Database(bucket).history(session)
+    assert [m["id"] for m in history if m["role"] == "user"] == sent
+    assert [m["role"] for m in history] == ["user", "assistant"] * len(sent)
+    # The message of a cut-off answer, whose sender went on, is answered with the one that followed.
+    inputs = first_inputs(bucket)
+    assert list(inputs) == sent
+    whose = {inputs_of(took, inputs): turn for turn, took in (answered | overtaken).items()}
+    times = Counter(inputs_of(took, inputs) for took in answered.values())
+    assert set(times.values()) == {1}
+    assert set(whose) == set(sent)
+    assert sent[-1] in times
+    texts = {whose[name]: text_of(history[2 * index + 1]) for index, name in enumerate(sent)}
+    calls = [part for message in history for part in message["parts"] if "toolCallId" in part]
+    last = {r["turn"]: r["attempt"] for r in outs if r.get("control") == "turn-start"}
+    ends = {(r["turn"], r["status"]) for r in outs if r.get("control") == "turn-complete"}
+    results = Counter(row[1] for row in journal if row[0] == "result")
+    assert set(results.values()) <= {1}, "a tool ran again"
+    for kind, *row in journal:
+        if kind == "result":
+            assert [p["output"] for p in calls if p["toolCallId"] == row[0]] == [row[1]], f"{row} is lost"
+        elif kind == "done" and row[1] != "released":
+            assert tuple(row) in ends, f"{row} was acknowledged"
+        elif kind == "text" and last[row[0]] == row[1] and row[0] in texts:
+            assert row[2] in texts[row[0]], f"{row} was acknowledged"
+
+
+def first_inputs(bucket: Bucket) -> dict[str, int]:
+    """Message id → in id, of the first record of each message."""
+    found: dict[str, int] = {}
+    for record in records_of(bucket, "in")[1]:
+        found.setdefault(record["message"]["id"], record["id"])
+    return found
+
+
+def inputs_of(took: list[int], inputs: dict[str, int]) -> str:
+    """The message that a turn took: exactly one."""
+    (name,) = [name for name, number in inputs.items() if number in took]
+    return name
+
+
 def snapshot_cursors(bucket: Bucket) -> list[int]:
     """The out cursor of the stored snapshot, if there is one."""
     return [int(json.loads(data)["lastOutEventId"]) for data in objects(bucket, "sessions/").values() if data]

@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -40,10 +41,10 @@ class Journal:
         os.write(self._file, json.dumps(row).encode() + b"\n")
 
 
-def answer(turn: Turn, journal: Journal) -> None:
-    """Some words, a tool call with its result, some words more."""
+def answer(turn: Turn, note: Callable[..., None], sleep: Callable[[float], None] = time.sleep) -> None:
+    """Some words, a tool call with its result, some words more; `note` is told what was acknowledged."""
     number, attempt = turn.number, turn.attempt
-    journal.note("model", number, attempt, [record["id"] for record in turn.inputs])
+    note("model", number, attempt, [record["id"] for record in turn.inputs])
     said = ""
 
     def say(part: str) -> None:
@@ -53,10 +54,10 @@ def answer(turn: Turn, journal: Journal) -> None:
             word = f"{part}{number}.{attempt}.{index} "
             turn.write({"type": "text-delta", "id": part, "delta": word})
             said += word
-            time.sleep(0.001)
+            sleep(0.001)
             if index == WORDS // 2:
                 turn.flush()
-                journal.note("text", number, attempt, said)
+                note("text", number, attempt, said)
         turn.write({"type": "text-end", "id": part})
 
     turn.write({"type": "start"})
@@ -64,10 +65,10 @@ def answer(turn: Turn, journal: Journal) -> None:
     say("a")
     call = f"call-{number}-{attempt}"
     turn.write({"type": "tool-input-available", "toolCallId": call, "toolName": "tool", "input": {}})
-    journal.note("text", number, attempt, said)
-    output = {"ran": time.time_ns()}
+    note("text", number, attempt, said)
+    output = {"ran": call}
     turn.write({"type": "tool-output-available", "toolCallId": call, "output": output})
-    journal.note("result", call, output)
+    note("result", call, output)
     turn.write({"type": "finish-step"})
     turn.write({"type": "start-step"})
     say("b")
@@ -86,7 +87,7 @@ def work(job: dict[str, Any]) -> int:
                 for turn in session.turns():
                     number = turn.number
                     with turn:
-                        answer(turn, journal)
+                        answer(turn, journal.note)
                     journal.note("done", number, turn.status)
     except snapshotter.Busy:
         return EXIT_BUSY

@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_agent import text_of
-from crash_checker import check_out, records_of
+from crash_checker import check_journal, records_of
 from crash_worker import EXIT_BUSY, SESSION
 
 import snapshotter
-from streams.buckets.base import Bucket
 from streams.buckets.url import open_bucket
 
 SCRIPT = Path(__file__).with_name("crash_worker.py")
@@ -95,35 +93,6 @@ def read_journal(path: Path) -> list[list[Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def check(bucket: Bucket, sent: list[str], journal: list[list[Any]], db: snapshotter.Database) -> None:
-    """Everything that must hold at the end, from the journal and the stored bytes."""
-    headers, outs = records_of(bucket, "out")
-    _, inputs = records_of(bucket, "in")
-    assert [record["message"]["id"] for record in inputs] == sent
-    answered, overtaken = check_out(outs, headers)
-    # The message of a cut-off answer, whose sender went on, is answered with the one that followed.
-    whose = {took[0]: turn for turn, took in (answered | overtaken).items()}
-    assert Counter(n for took in answered.values() for n in took) <= Counter(whose)
-    assert sorted(whose) == list(range(1, len(sent) + 1))
-    assert len(sent) in [n for took in answered.values() for n in took]
-    history = db.history(SESSION)
-    assert [m["id"] for m in history if m["role"] == "user"] == sent
-    assert [m["role"] for m in history] == ["user", "assistant"] * len(sent)
-    texts = {whose[n]: text_of(history[2 * n - 1]) for n in whose}
-    calls = [part for message in history for part in message["parts"] if "toolCallId" in part]
-    last = {r["turn"]: r["attempt"] for r in outs if r.get("control") == "turn-start"}
-    ends = {(r["turn"], r["status"]) for r in outs if r.get("control") == "turn-complete"}
-    results = Counter(row[1] for row in journal if row[0] == "result")
-    assert set(results.values()) <= {1}, "a tool ran again"
-    for kind, *row in journal:
-        if kind == "result":
-            assert [p["output"] for p in calls if p["toolCallId"] == row[0]] == [row[1]], f"{row} is lost"
-        elif kind == "done" and row[1] != "released":
-            assert tuple(row) in ends, f"{row} was acknowledged"
-        elif kind == "text" and last[row[0]] == row[1]:
-            assert row[0] not in texts or row[2] in texts[row[0]], f"{row} was acknowledged"
-
-
 def send(db: snapshotter.Database, sent: list[str]) -> None:
     sent.append(f"m{len(sent) + 1}")
     db.send(SESSION, {"id": sent[-1], "role": "user", "parts": [{"type": "text", "text": "go"}]})
@@ -144,7 +113,7 @@ def test_workers_killed_at_random_moments(
                 send(db, sent)
             codes[nursery.run(kill_after=dice.uniform(0.0, 0.1))] += 1
         assert nursery.run() == 0
-        check(open_bucket(url, env=env), sent, read_journal(tmp_path / "journal"), db)
+        check_journal(open_bucket(url, env=env), SESSION, sent, read_journal(tmp_path / "journal"))
     assert set(codes) <= {0, KILLED}
     assert codes[KILLED] > rounds // 4
 
@@ -160,7 +129,7 @@ def test_workers_told_to_end_hand_over_at_once(tmp_path: Path, seed: int) -> Non
             polite = {"signal": int(signal.SIGTERM), "takeover": False}
             codes[nursery.run(kill_after=dice.uniform(0.02, 0.12), **polite)] += 1
         assert nursery.run(takeover=False) == 0
-        check(open_bucket(url), sent, read_journal(tmp_path / "journal"), db)
+        check_journal(open_bucket(url), SESSION, sent, read_journal(tmp_path / "journal"))
     assert set(codes) <= {0, TERMINATED, -signal.SIGTERM}, f"{codes}; {EXIT_BUSY} is a busy session"
     assert codes[TERMINATED] > 10
     outs = records_of(open_bucket(url), "out")[1]
@@ -180,7 +149,7 @@ def test_two_live_workers_call_the_model_once(tmp_path: Path) -> None:
                 nursery.begin(takeover=False)
             assert [nursery.exit_code() for nursery in pair] == [0, 0]
         journal = read_journal(tmp_path / "journal")
-        check(open_bucket(url), sent, journal, db)
+        check_journal(open_bucket(url), SESSION, sent, journal)
     called = [row for row in journal if row[0] == "model"]
     assert called == [["model", n, 1, [n]] for n in range(1, 9)]
 
@@ -195,5 +164,5 @@ def test_two_workers_that_take_over_from_each_other(tmp_path: Path, seed: int) -
                 nursery.begin(kill_after=dice.uniform(0.0, 0.3))
             codes.update(nursery.exit_code() for nursery in pair)
         assert pair[0].run() == 0
-        check(open_bucket(url), sent, read_journal(tmp_path / "journal"), db)
+        check_journal(open_bucket(url), SESSION, sent, read_journal(tmp_path / "journal"))
     assert set(codes) <= {0, KILLED, EXIT_BUSY}
