@@ -1,16 +1,20 @@
-"""SIGTERM at every storage call of a worker: what it holds is released, at once, and for the right reason."""
+"""Signals at every storage call of a worker.
+
+SIGTERM: what it holds is released, at once, and for the right reason. SIGINT cuts a step of the engine in
+two; then nothing but the lease may be left behind.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from types import FrameType
 
 import pytest
-from crash_checker import records_of
+from crash_checker import check_out, records_of
 from crash_world import When
 
 from snapshotter import Database, Terminated, release_on_sigterm
@@ -21,34 +25,38 @@ from streams.testing.faults import Call, FaultyBucket
 SESSION = "chat/1"
 
 
-class Terminator:
-    """Sends SIGTERM at the n-th storage call, and lets that call go on once the main thread has it."""
+class Signaller:
+    """Sends a signal at the n-th storage call, and lets that call go on once the main thread has it."""
 
-    def __init__(self, number: int, when: When) -> None:
+    def __init__(self, signum: signal.Signals, number: int, when: When) -> None:
+        self._signum = signum
         self._at = (number, when)
         self._heard = threading.Event()
 
     def __call__(self, call: Call, when: When) -> None:
         if (call.number, when) == self._at:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            signal.pthread_kill(threading.main_thread().ident or 0, self._signum)
             assert self._heard.wait(10)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         with release_on_sigterm():
-            handler = signal.getsignal(signal.SIGTERM)
+            handler = signal.getsignal(self._signum)
             assert callable(handler)
 
             def hear(number: int, frame: FrameType | None) -> None:
                 self._heard.set()
                 handler(number, frame)
 
-            signal.signal(signal.SIGTERM, hear)
-            yield
+            signal.signal(self._signum, hear)
+            try:
+                yield
+            finally:
+                signal.signal(self._signum, handler)
 
 
-def answer(db: Database) -> None:
-    with db.boot(SESSION, stable_timeout=0.0) as session:
+def answer(db: Database, *, takeover: bool = False) -> None:
+    with db.boot(SESSION, stable_timeout=0.0, takeover=takeover) as session:
         for turn in session.turns():
             with turn:
                 turn.write({"type": "start"})
@@ -66,7 +74,7 @@ def test_sigterm_at_any_call_leaves_nothing_busy(when: When) -> None:
         space, clock = Space(), FakeClock()
         plain = Database(MemoryBucket(clock, space=space), clock)
         plain.send(SESSION, {"id": "u1", "role": "user", "parts": []})
-        terminator = Terminator(number, when)
+        terminator = Signaller(signal.SIGTERM, number, when)
         bucket = FaultyBucket(MemoryBucket(clock, space=space), hook=terminator)
         with terminator.listening(), pytest.raises(Terminated) as caught:
             answer(Database(bucket, clock))
@@ -84,3 +92,24 @@ def test_sigterm_at_any_call_leaves_nothing_busy(when: When) -> None:
         history = plain.history(SESSION)
         assert [m["role"] for m in history] == ["user", "assistant"], f"call {number}"
     assert released == 2  # in the claim, and while text is written
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_interrupt_at_any_call_leaves_a_log_that_can_be_carried_on(when: When) -> None:
+    for number in count(1):
+        space, clock = Space(), FakeClock()
+        plain = Database(MemoryBucket(clock, space=space), clock)
+        plain.send(SESSION, {"id": "u1", "role": "user", "parts": []})
+        signaller = Signaller(signal.SIGINT, number, when)
+        bucket = FaultyBucket(MemoryBucket(clock, space=space), hook=signaller)
+        with signaller.listening(), suppress(KeyboardInterrupt):
+            answer(Database(bucket, clock))
+        if len(bucket.calls) < number:
+            assert number > 8
+            break
+        answer(plain, takeover=True)
+        headers, outs = records_of(MemoryBucket(space=space), "out")
+        assert check_out(outs, headers)[1] == {}, f"call {number}"
+        history = plain.history(SESSION)
+        assert [m["role"] for m in history] == ["user", "assistant"], f"call {number}"
+        assert [part.get("text") for part in history[1]["parts"]][-1:] == ["half"], f"call {number}"

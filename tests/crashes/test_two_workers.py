@@ -6,10 +6,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from crash_agent import SESSION, Ledger, begin, script_step, until_done, whole_script, work
+from crash_agent import SESSION, Ledger, begin, say, script_step, text_of, until_done, whole_script, work
 from crash_checker import check_all, check_out, plain, records_of, snapshot_cursors
 from crash_world import Process, When, World
 
+from snapshotter import Deadline
 from snapshotter.database import Database
 from streams.errors import Busy, Fenced, Retryable
 
@@ -280,3 +281,39 @@ def test_a_killed_worker_frees_the_session_when_its_lease_and_the_slack_are_over
         raise other.error
     assert ledger.told == ["25"]  # it waited as long as the default says
     assert len(ledger.model_calls) == 1
+
+
+def test_a_deadline_releases_a_turn_whose_model_hangs() -> None:
+    """Nobody writes a chunk: the watcher lets go, in time, and the next worker need not wait."""
+    world, ledger = World(), Ledger()
+    process, other = world.process(), world.process()
+    script_step(Database(plain(world.space), world.process()), ledger, "u2")
+
+    def hang(db: Database, ledger: Ledger) -> None:
+        with db.boot(SESSION, deadline=60.0) as session:
+            for turn in session.turns():
+                with turn:
+                    turn.write({"type": "start"})
+                    for chunk in say("as far as this"):
+                        turn.write(chunk)
+                    db.clock.sleep(100.0)
+                    turn.write({"type": "finish"})
+
+    def come(db: Database, ledger: Ledger) -> None:
+        db.clock.sleep(61.0)
+        with db.boot(SESSION, stable_timeout=0.0) as session:
+            ledger.told.append(session.resume.kind)
+            assert text_of(session.messages[-1]) == "as far as this "
+            for turn in session.turns():
+                with turn:
+                    turn.write({"type": "finish", "finishReason": "stop"})
+
+    begin(process, hang, ledger)
+    begin(other, come, ledger)
+    world.run()
+    assert other.error is None
+    assert isinstance(process.error, Deadline)
+    assert ledger.told == ["continue_response"]
+    assert [r["why"] for r in outs(world) if r.get("control") == "turn-release"] == ["deadline"]
+    history = Database(plain(world.space)).history(SESSION)
+    assert text_of(history[-1]) == "as far as this "
