@@ -27,6 +27,7 @@ from chat_samples import (
 from snapshotter import (
     ChunkError,
     Deadline,
+    Fenced,
     InvalidValue,
     Refused,
     Terminated,
@@ -708,3 +709,39 @@ def test_a_store_that_throttles_does_not_fail_the_turn(place: Place) -> None:
             assert 0 < first <= 0.4 < second <= 0.8
             turn.write(result())
     assert turn.status == "completed"
+
+
+def test_a_model_that_fails_before_it_says_anything_leaves_no_empty_message(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session:
+        with first_turn(session) as turn:
+            write_all(turn, [{"type": "start"}, {"type": "error", "errorText": "x"}])
+    assert shape(place.db.history(SID)) == [("user", ["hi"])]
+    assert [end["status"] for end in place.controls("turn-complete")] == ["error"]
+
+
+def test_a_snapshot_that_holds_an_empty_message_still_loads(place: Place) -> None:
+    empty = {"id": "a0", "role": "assistant", "parts": []}
+    place.db.create(SID, messages=[user("u0"), empty])
+    place.send("u1")
+    place.answer("fine")
+    assert [message["id"] for message in place.db.history(SID)][:3] == ["u0", "a0", "u1"]
+
+
+def test_a_turn_that_was_fenced_cannot_be_completed(place: Place) -> None:
+    """Also where the caller swallowed the first error."""
+    place.send("u1")
+    zombie = place.db.boot(SID)
+    turn = first_turn(zombie)
+    turn.write({"type": "start"})
+    place.answer("by the heir", takeover=True)
+    before = place.stored("")
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            turn.write(call())
+    for end in (turn.complete, turn.abort, turn.flush):
+        with pytest.raises(Fenced):
+            end()
+    turn.release()
+    zombie.close()
+    assert place.stored("") == before

@@ -225,7 +225,7 @@ def test_heartbeats_keep_the_session_while_nothing_is_written(tool: float, silen
     assert all(0 < seconds <= 52 for seconds in seen)
     assert ledger.model_calls == [(1, 1)]
     beats = [r for r in outs(world) if r.get("control") == "heartbeat"]
-    assert len(beats) == max(tool, silence) // 30 - (1 if silence else 0) or len(beats) > 15
+    assert abs(len(beats) - max(tool, silence) / 30) <= 1  # two thirds of the lease of 45 s
 
 
 def test_a_silent_worker_without_a_deadline_is_given_up_after_a_quarter_of_an_hour() -> None:
