@@ -28,6 +28,7 @@ from .calls import Message, any_unsettled, locate, parts_of, with_part
 from .chain import Chain, free_id
 from .chunks import BOUNDARIES, mend, validate
 from .cleanup import kept_on_drop
+from .controls import from_middle, mended
 from .inputs import InputLog
 from .openturn import OpenTurn
 from .tool_parts import is_interrupted, is_settled, with_output, without_mark
@@ -35,12 +36,6 @@ from .tool_parts import is_interrupted, is_settled, with_output, without_mark
 _NOTED = BOUNDARIES | {"abort", "error"}
 _OUTPUTS = ("tool-output-available", "tool-output-error")
 _AFTER_DELETE = ("fence", "heartbeat")
-_FIELDS: dict[str, type] = {
-    **dict.fromkeys(("ts", "turn", "attempt", "epoch", "seen", "for"), int),
-    **dict.fromkeys(("run", "mode", "status", "why", "cause", "control", "upto", "messageId", "op"), str),
-    **dict.fromkeys(("inputs", "clientTools", "messages", "unset"), list),
-    **dict.fromkeys(("set", "message"), dict),
-}
 _REPORT_LIMIT = 1_000
 _UNFINISHED = 64
 
@@ -109,7 +104,7 @@ class Fold:
                 raise Gap(
                     f"out log: records {missing[0]} to {missing[1]} are missing", log="out", missing=missing
                 )
-            record = _from_middle(record, self.cursor + 1 - number)
+            record = from_middle(record, self.cursor + 1 - number)
             number = self.cursor + 1
         chunk = record.get("chunk")
         if chunk is None:
@@ -126,7 +121,9 @@ class Fold:
     def _control(self, record: Record) -> bool:
         if "ref" in record and "control" not in record:
             raise _newer(record)
-        record = self._mended(record)
+        record, wrong = mended(record)
+        if wrong:
+            self.note("mended-control", f"{record.get('control')!r}: wrong type of {', '.join(wrong)}")
         self.timestamp = record.get("ts", self.timestamp)
         name = record.get("control", "")
         handler = _CONTROLS.get(name)
@@ -138,15 +135,6 @@ class Fold:
         else:
             handler(self, record)
         return handler is not None
-
-    def _mended(self, record: Record) -> Record:
-        """The control without fields of a wrong type, which count as not given; null is one of them."""
-        wrong = [name for name, kind in _FIELDS.items() if name in record and type(record[name]) is not kind]
-        if not wrong:
-            return record
-        if any(record[name] is not None for name in wrong):
-            self.note("mended-control", f"{record.get('control')!r}: wrong type of {', '.join(wrong)}")
-        return {name: value for name, value in record.items() if name not in wrong}
 
     # -- chunks -----------------------------------------------------------------------------------
 
@@ -389,15 +377,6 @@ def _with_late(message: Message, chunk: Record) -> Message | None:
     return with_part(
         message, index, with_output(without_mark(part) if is_interrupted(part) else part, mended)
     )
-
-
-def _from_middle(record: Record, skip: int) -> Record:
-    """A packed run without its first `skip` deltas."""
-    cuts: list[int] = record["cuts"]
-    chunk = dict(record["chunk"])
-    name = "inputTextDelta" if "inputTextDelta" in chunk else "delta"
-    chunk[name] = chunk[name][cuts[skip - 1] :]
-    return {**record, "id": record["id"] + skip, "chunk": chunk, "cuts": cuts[skip:]}
 
 
 _CONTROLS: dict[str, Callable[[Fold, Record], None]] = {

@@ -59,8 +59,8 @@ class View:
         turn = fold.open
         if turn is not None:
             first = len(fold.chain) if turn.slot is None else len(self.messages) - len(turn.asked)
-            asked = range(first, first + len(turn.asked))
-            for position in sorted({*self.own, *asked}, reverse=True):
+            own: set[int] = {*self.own, *range(first, first + len(turn.asked))}
+            for position in sorted(own, reverse=True):
                 if self.messages[position].get("id") == message_id:
                     return position
         found = fold.chain.find(message_id)

@@ -1,0 +1,37 @@
+"""Records before they are folded: control records of a wrong shape mended, packed runs cut.
+
+What stands in a log was written by some release of this or another writer, and a fold must come through
+all of it. So the reducer reads the fields of a control by their names and takes their types for granted;
+here a field of another type is left out, as if it had not been given. Null is a way to say "not given".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Record = dict[str, Any]
+
+_TYPES: Final[dict[str, type]] = {
+    **dict.fromkeys(("ts", "turn", "attempt", "epoch", "seen", "for"), int),
+    **dict.fromkeys(("run", "mode", "status", "why", "cause", "control", "upto", "messageId", "op"), str),
+    **dict.fromkeys(("inputs", "clientTools", "messages", "unset"), list),
+    **dict.fromkeys(("set", "message"), dict),
+}
+
+
+def mended(record: Record) -> tuple[Record, list[str]]:
+    """The control record without fields of a wrong type, and the names of those (nulls not counted)."""
+    wrong = [name for name, kind in _TYPES.items() if name in record and type(record[name]) is not kind]
+    if not wrong:
+        return record, wrong
+    kept = {name: value for name, value in record.items() if name not in wrong}
+    return kept, [name for name in wrong if record[name] is not None]
+
+
+def from_middle(record: Record, skip: int) -> Record:
+    """A packed run without its first `skip` deltas."""
+    cuts: list[int] = record["cuts"]
+    chunk = dict(record["chunk"])
+    name = "inputTextDelta" if "inputTextDelta" in chunk else "delta"
+    chunk[name] = chunk[name][cuts[skip - 1] :]
+    return {**record, "id": record["id"] + skip, "chunk": chunk, "cuts": cuts[skip:]}
