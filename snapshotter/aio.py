@@ -21,7 +21,6 @@ import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
-    AsyncIterator,
     Callable,
     Coroutine,
     Iterable,
@@ -34,7 +33,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from .database import Database
 from .database import open as open_sync
-from .receipt import Receipt
 from .session import Session
 from .turn import Chunk, Turn
 
