@@ -19,7 +19,7 @@ from streams.errors import Retryable, Throttled, Unreachable
 from streams.testing.faults import Fault
 
 MESSAGES = 6
-WORLDS = int(os.environ.get("SNAPSHOTTER_TEST_WORLDS") or 16)
+WORLDS = int(os.environ.get("SNAPSHOTTER_TEST_WORLDS") or 60)
 
 
 def faults(dice: random.Random) -> list[Fault]:
@@ -110,17 +110,19 @@ class Chaos:
             process.sleep(self.dice.uniform(0.1, 5.0))
 
     def supervise(self) -> None:
-        """Replaces the workers that died, for a while; then one without any trouble finishes."""
+        """Replaces those that died, for a while; then a worker without any trouble finishes."""
         process = self.world.process()
         self.processes.append(process)
 
         def watch() -> None:
-            workers = [self.start(self.work) for _ in range(2)]
-            senders = [self.start(self.send, [f"m{n}" for n in range(1, MESSAGES + 1)])]
+            workers: list[Process] = []
+            senders: list[Process] = []
             for _ in range(25):
+                while sum(not worker.dead for worker in workers) < 3:
+                    workers.append(self.start(self.work))
+                if all(sender.dead for sender in senders):
+                    senders.append(self.start(self.send, self.unsent()))
                 process.sleep(5.0)
-                workers += [self.start(self.work) for worker in workers if worker.dead][:1]
-                senders += [self.start(self.send, self.unsent()) for sender in senders[-1:] if sender.dead]
             self.owing = False
             for other in (*workers, *senders):
                 other.bucket.land()
