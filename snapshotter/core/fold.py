@@ -313,13 +313,15 @@ class Fold:
             self.claim = record
         elif why == "create":
             self.closed = self.deleted = False
-            self._spend_before(record.get("for", 0))
+        if why in ("create", "delete"):
+            self._spend_before(record.get("for", 0), why)
 
-    def _spend_before(self, number: int) -> None:
-        """A session that is opened again begins anew: what was owed before is spent, without effect."""
+    def _spend_before(self, number: int, why: str) -> None:
+        """A session that is deleted, or opened again, begins anew: what was owed up to this input is spent,
+        without effect."""
         for entry in self.inputs.owed():
             if entry.id <= number:
-                self.note("input-before-create", f"input {entry.id} came before the session was opened again")
+                self.note(f"input-before-{why}", f"input {entry.id} came before the session's {why}; spent")
         self.inputs.apply(range(self.inputs.applied_upto + 1, number + 1))
 
     def _session_closed(self, _record: Record) -> None:

@@ -100,6 +100,13 @@ def test_a_create_opens_a_deleted_session_and_spends_what_came_before() -> None:
     assert seen["codes"] == ["turn-left-open", "input-before-create"]
 
 
+def test_a_delete_spends_what_was_owed_up_to_the_input_that_its_fence_names() -> None:
+    fence = {"control": "fence", "why": "delete", "for": 2}
+    seen = boot([say("u1"), say("u2"), say("u3")], [fence, {"control": "session-deleted"}])
+    assert (seen["messages"], seen["pending"], seen["cursor"]["in"]) == ([], [], 2)
+    assert seen["codes"] == ["input-before-delete", "input-before-delete", "input-after-close"]
+
+
 def test_after_a_close_only_a_higher_epoch_opens_a_turn() -> None:
     outs = [*OPEN, done(1), {"control": "session-closed"}]
     assert fold(U1, [*outs, start(2, [], epoch=1)]).open is None

@@ -293,7 +293,7 @@ class World:
         if self.fold.deleted:
             self.write([self._start_of("fence", why="create", **{"for": len(self.inputs)})], end=True)
         else:
-            fence = self._start_of("fence", why="delete")
+            fence = self._start_of("fence", why="delete", **{"for": self.choose(len(self.inputs) + 1)})
             self.write([fence, {"control": "session-deleted"}], end=True)
 
     # -- besides ----------------------------------------------------------------------------------------
