@@ -301,6 +301,22 @@ def test_a_segment_that_continues_another_log_is_a_gap(place: Place) -> None:
     assert place.db.peek(SID).partial is not None
 
 
+@pytest.mark.parametrize("beyond", [0, 500])
+def test_a_segment_that_begins_below_what_was_read_is_dead(place: Place, beyond: int) -> None:
+    """Compaction, and writers that slept, leave such; whatever it holds beyond does not count either."""
+    history = two_turns(place)
+    remove(place, SNAPSHOT)
+    middle = place.segments()[1][1]["id"]
+    records = [
+        {"id": n, "ts": 1, "control": "history", "op": "clear"} for n in range(middle, middle + 1 + beyond)
+    ]
+    overwrite(place, keys.segment("out", SID, middle), encode_segment("out", records, nonce="dead", epoch=1))
+    assert place.db.history(SID) == history
+    place.send("u3")
+    place.answer("to u3")
+    assert place.db.history(SID)[:4] == history
+
+
 # -- the store itself -------------------------------------------------------------------------------------
 
 
