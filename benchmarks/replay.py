@@ -42,8 +42,7 @@ def fold(segments: list[bytes], turns: int) -> Fold:
     for data in segments:
         segment = decode_segment(data)
         assert segment is not None
-        for record in segment.records:
-            made.apply(record)
+        made.replay(segment.records)
     assert len(made.chain.messages) == 2 * turns
     assert not made.report
     return made

@@ -215,8 +215,7 @@ def _fold(store: Store, sid: str, document: dict[str, Any] | None, inputs: list[
         try:
             for record in sorted(inputs, key=lambda r: r["id"]):
                 fold.feed(record)
-            for record in tail.records:
-                fold.apply(record)
+            fold.replay(tail.records)
         except Gap as gap:
             if gap.log != "in" or attempt == _ATTEMPTS:
                 raise

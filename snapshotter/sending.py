@@ -134,9 +134,10 @@ def create(session: Session, messages: list[Message], state: dict[str, Any] | No
     if session.fold.cursor and not session.fold.deleted:
         raise Refused(f"session {session.id!r} exists already; a history is imported once")
     writer = session.writer
-    bodies: list[Record] = [
-        {"control": "fence", "epoch": session.fold.epoch + 1, "run": session.run, "why": "create"}
-    ]
+    fence: Record = {"control": "fence", "epoch": session.fold.epoch + 1, "run": session.run, "why": "create"}
+    if session.fold.deleted:
+        fence["for"] = session.fold.inputs.last  # what came before a deleted session's return is spent
+    bodies = [fence]
     for index, message in enumerate(messages):
         plain = clean(to_plain(message), f"messages[{index}]")
         if not isinstance(plain.get("role"), str) or not isinstance(plain.get("parts"), list):

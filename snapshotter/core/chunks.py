@@ -271,6 +271,15 @@ def _whose(chunk: Chunk) -> str:
     return ""
 
 
+def _is_sound(chunk: Chunk, required: Mapping[str, Check], optional: Mapping[str, Check]) -> bool:
+    for name, check in required.items():
+        if name not in chunk or not check(chunk[name]):
+            return False
+    if len(chunk) == len(required) + 1:
+        return True  # nothing else but its type
+    return all(name not in optional or optional[name](value) for name, value in chunk.items())
+
+
 def mend(chunk: Chunk) -> tuple[Chunk | None, str]:
     """A chunk of a known type as it can be applied, and what was wrong with it ("" if nothing was).
 
@@ -278,6 +287,8 @@ def mend(chunk: Chunk) -> tuple[Chunk | None, str]:
     emitters that drop nulls meant. None where a required field is beyond mending.
     """
     required, optional = fields_of(chunk["type"]) or ({}, {})
+    if _is_sound(chunk, required, optional):
+        return chunk, ""
     wrong = [name for name, check in optional.items() if name in chunk and not check(chunk[name])]
     lost = [name for name, check in required.items() if check is _any and name not in chunk]
     bad = [
@@ -287,8 +298,6 @@ def mend(chunk: Chunk) -> tuple[Chunk | None, str]:
     ]
     if bad:
         return None, "wrong or missing " + ", ".join(bad)
-    if not wrong and not lost:
-        return chunk, ""
     mended = {name: value for name, value in chunk.items() if name not in wrong}
     mended.update(dict.fromkeys(lost))
     return mended, "mended " + ", ".join(wrong + lost)

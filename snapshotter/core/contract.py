@@ -21,8 +21,7 @@ def fold_records(
     fold = restore(snapshot) if snapshot is not None else Fold()
     for record in sorted(inputs, key=lambda r: r["id"]):
         fold.feed(record)
-    for record in sorted(outputs, key=lambda r: r["id"]):
-        fold.apply(record)
+    fold.replay(sorted(outputs, key=lambda r: r["id"]))
     return fold
 
 
