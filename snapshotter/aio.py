@@ -31,10 +31,11 @@ from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from .chunkwriter import Chunk
 from .database import Database
 from .database import open as open_sync
 from .session import Session
-from .turn import Chunk, Turn
+from .turn import Turn
 
 P = ParamSpec("P")
 T = TypeVar("T")

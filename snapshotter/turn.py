@@ -17,34 +17,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from streams.errors import StreamError
-from streams.packing import Carry, encode_record
 from streams.writer import Flush
 
+from .chunkwriter import Chunk, ChunkWriter
 from .core import moves
 from .core.calls import Message
-from .core.chunks import DELTAS, FLUSH_POINTS, ChunkError, is_end_marker, is_urgent, validate
 from .core.cleanup import is_empty
 from .core.queue import Item
-from .core.values import clean, to_plain
+from .core.values import clean
 from .errors import Deadline
 from .signals import Terminated, guarded
 from .watch import Watch
 
 if TYPE_CHECKING:
     from .session import Session
-
-Chunk = dict[str, Any]
-
-_LONG_DELTA = 65_536  # characters; a longer one goes the careful way, whose size is checked first
-_RESULTS = frozenset({"tool-output-available", "tool-output-error", "tool-output-denied"})
-_TEXT_ENDS = frozenset({"text-end", "reasoning-end"})
-_INPUT_ENDS = frozenset({"tool-input-available", "tool-input-error"})
-_STREAM_ENDS = _TEXT_ENDS | _INPUT_ENDS | {"finish-step", "finish"}
 
 
 class Turn:
@@ -53,21 +43,17 @@ class Turn:
     def __init__(self, session: Session, item: Item | None, *, claimed: bool) -> None:
         self._session = session
         self._lock = threading.RLock()
-        self._carry = Carry()
-        self._calls: set[str] = set()
+        self._chunks = ChunkWriter(session)
         self._operations: list[dict[str, Any]] = []
         self._ended = False
         self._error: BaseException | None = None
         self.item = item
         self.kind: str = session.resume.kind if item is None else item.kind
-        self.dropped = 0
-        self.streaming = False
         self.status: str | None = None
         self._claimed = claimed
         self._answer: list[Message] = []
         self._watch: Watch | None = None
         self._recovery: Any = None
-        self._last_chunk = session.clock.monotonic()
         if claimed:
             self._begin()
 
@@ -138,6 +124,11 @@ class Turn:
         return self._session.writer.durable_id
 
     @property
+    def dropped(self) -> int:
+        """Chunks that were dropped because they only repeated what an earlier attempt settled."""
+        return self._chunks.dropped
+
+    @property
     def open(self) -> bool:
         """True until the turn has ended in one way or another."""
         return not self._ended
@@ -164,96 +155,13 @@ class Turn:
             self._check()
             if not self._claimed:
                 self._claim()
-            if type(chunk) is dict and len(chunk) == 3:
-                kind = chunk.get("type")
-                names = DELTAS.get(kind) if type(kind) is str else None
-                if names is not None:
-                    part, text = chunk.get(names[0]), chunk.get(names[1])
-                    if type(part) is str and type(text) is str and len(text) < _LONG_DELTA:
-                        return self._write_delta(chunk, (kind, part), names[1], text), False
-            return self._write_other(chunk)
+            return self._chunks.write(chunk)
 
     def may_block(self) -> bool:
         """True when the next write may have to talk to the store, or to wait for room, before it returns."""
         session = self._session
         held = session.writer.buffered_bytes >= session.writer.policy.hold_bytes // 2
         return not self._claimed or held or session.deadline_passed()
-
-    def _write_delta(self, chunk: Chunk, part: tuple[Any, str], name: str, text: str) -> Chunk | None:
-        """The hot path: a plain delta."""
-        mended = self._carry.delta(part, text)
-        if mended is not text:
-            chunk = {**chunk, name: mended}
-        kept = False
-        try:
-            kept = self._session.fold.chunk(0, chunk)
-        finally:
-            if not kept:
-                self._carry.end(part)  # no such part is open: half a pair must not wait there
-        if not kept:
-            self.dropped += 1
-            return None
-        self.streaming = True
-        self._session.writer.append({"chunk": chunk})
-        self._last_chunk = self._session.clock.monotonic()
-        return chunk
-
-    def _write_other(self, chunk: Any) -> tuple[Chunk | None, bool]:
-        if is_end_marker(chunk):
-            return None, False
-        chunk = clean(to_plain(chunk))
-        session, turn = self._session, self._session.fold.open
-        assert turn is not None
-        validate(chunk, turn.acc.at + 1)  # before anything below looks into it
-        kind = chunk["type"]
-        number = session.writer.next_id
-        encode_record(number, session.clock.now_ms(), {"chunk": chunk})  # too large: before anything changes
-        if kind == "start":
-            chunk = {**chunk, "messageId": session.fold.start_id(chunk, number)}
-        self._end_halves(kind, chunk)
-        if not session.fold.chunk(number, chunk):
-            self.dropped += 1
-            return None, False
-        self._note(kind, chunk)
-        barrier = kind in FLUSH_POINTS or (kind in _RESULTS and chunk.get("preliminary") is not True)
-        soon = barrier or is_urgent(chunk) or (kind == "finish-step" and session.durability == "steps")
-        # What ends the stream is nearly always followed by the turn's end at once: one segment for both.
-        flush = Flush.BRIEF if kind in ("finish", "abort") else Flush.SOON if soon else Flush.LATER
-        session.writer.append({"chunk": chunk}, flush=flush)
-        self._last_chunk = session.clock.monotonic()
-        return chunk, barrier
-
-    def _end_halves(self, kind: str, chunk: Chunk) -> None:
-        """Half a surrogate pair that never found its other half is stored before its part ends, and before a
-        delta that is not a plain one. A reset-step takes it away with its part."""
-        if kind == "reset-step":
-            self._carry = Carry()
-        elif kind in DELTAS:
-            name, field = DELTAS[kind]
-            self._end_half((kind, chunk[name]), {"type": kind, name: chunk[name]}, field)
-        elif kind in _TEXT_ENDS:
-            delta = kind.replace("-end", "-delta")
-            self._end_half((delta, chunk.get("id")), {"type": delta, "id": chunk.get("id")}, "delta")
-        elif kind in _INPUT_ENDS:
-            call, delta = chunk.get("toolCallId"), "tool-input-delta"
-            self._end_half((delta, call), {"type": delta, "toolCallId": call}, "inputTextDelta")
-
-    def _end_half(self, part: tuple[str, Any], body: Chunk, name: str) -> None:
-        tail = self._carry.end(part)
-        with suppress(ChunkError):  # its part may be gone: another message has begun
-            if tail and self._session.fold.chunk(0, {**body, name: tail}):
-                self._session.writer.append({"chunk": {**body, name: tail}})
-
-    def _note(self, kind: Any, chunk: Chunk) -> None:
-        """What the lease and the watcher want to know: does text stream, is a tool at work."""
-        if kind in _STREAM_ENDS:
-            self.streaming = False
-        elif kind in ("text-start", "reasoning-start", "tool-input-start"):
-            self.streaming = True
-        if kind == "tool-input-available":
-            self._calls.add(chunk["toolCallId"])
-        elif kind in _RESULTS and chunk.get("preliminary") is not True:
-            self._calls.discard(chunk["toolCallId"])
 
     def tee(self, chunks: Iterable[Any]) -> Generator[Chunk, None, None]:
         """Write each chunk and hand it on, for the caller to forward. Ends early when the turn is stopped;
@@ -382,10 +290,7 @@ class Turn:
         if not self._claimed:
             self._claim()
         stops = self._stop_watching()
-        for part in self._carry.parts:
-            delta, ident = str(part[0]), part[1]  # type: ignore[index]
-            names = DELTAS[delta]
-            self._end_half((delta, ident), {"type": delta, names[0]: ident}, names[1])
+        self._chunks.end_all_halves()
         session.writer.beating = False
         bodies = [*self._operations, *moves.closing(session.fold, status, stops, **fields)]
         session.end_segment(bodies)
@@ -438,14 +343,19 @@ class Turn:
     # -- for the writer's and the watcher's threads --------------------------------------------------
 
     @property
+    def streaming(self) -> bool:
+        """True while a text grows."""
+        return self._chunks.streaming
+
+    @property
     def at_work(self) -> bool:
         """True while a tool call is open."""
-        return bool(self._calls)
+        return bool(self._chunks.calls)
 
     @property
     def idle(self) -> float:
         """Seconds since the last chunk."""
-        return self._session.clock.monotonic() - self._last_chunk
+        return self._chunks.idle
 
 
 def why_of(error: BaseException) -> str:

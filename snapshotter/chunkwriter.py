@@ -1,0 +1,139 @@
+"""Chunks on their way into the log: checked, applied to the fold, buffered.
+
+Nearly all chunks are plain deltas of an open part and take a short way. The others are cleaned, checked
+against the stream's rules and the size limit before anything changes, so that a refused chunk leaves the
+turn as it was.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from streams.packing import Carry, encode_record
+from streams.writer import Flush
+
+from .core.chunks import DELTAS, FLUSH_POINTS, ChunkError, is_end_marker, is_urgent, validate
+from .core.values import clean, to_plain
+
+if TYPE_CHECKING:
+    from .session import Session
+
+Chunk = dict[str, Any]
+
+_LONG_DELTA = 65_536  # characters; a longer one goes the careful way, whose size is checked first
+_RESULTS = frozenset({"tool-output-available", "tool-output-error", "tool-output-denied"})
+_TEXT_ENDS = frozenset({"text-end", "reasoning-end"})
+_INPUT_ENDS = frozenset({"tool-input-available", "tool-input-error"})
+_STREAM_ENDS = _TEXT_ENDS | _INPUT_ENDS | {"finish-step", "finish"}
+
+
+class ChunkWriter:
+    """Writes the chunks of one turn. `streaming`: a text grows; `calls`: the tool calls at work; `idle`:
+    seconds since the last chunk; `dropped`: chunks that only repeated what was settled."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._carry = Carry()
+        self._last = session.clock.monotonic()
+        self.calls: set[str] = set()
+        self.streaming = False
+        self.dropped = 0
+
+    @property
+    def idle(self) -> float:
+        return self._session.clock.monotonic() - self._last
+
+    def write(self, chunk: Any) -> tuple[Chunk | None, bool]:
+        """Write one chunk; (the chunk to forward, whether it has to be flushed before anything goes on)."""
+        if type(chunk) is dict and len(chunk) == 3:
+            kind = chunk.get("type")
+            names = DELTAS.get(kind) if type(kind) is str else None
+            if names is not None:
+                part, text = chunk.get(names[0]), chunk.get(names[1])
+                if type(part) is str and type(text) is str and len(text) < _LONG_DELTA:
+                    return self._write_delta(chunk, (kind, part), names[1], text), False
+        return self._write_other(chunk)
+
+    def end_all_halves(self) -> None:
+        """At the turn's end: what halves of surrogate pairs are left."""
+        for part in self._carry.parts:
+            delta, ident = str(part[0]), part[1]  # type: ignore[index]
+            names = DELTAS[delta]
+            self._end_half((delta, ident), {"type": delta, names[0]: ident}, names[1])
+
+    def _write_delta(self, chunk: Chunk, part: tuple[Any, str], name: str, text: str) -> Chunk | None:
+        """The hot path: a plain delta."""
+        mended = self._carry.delta(part, text)
+        if mended is not text:
+            chunk = {**chunk, name: mended}
+        kept = False
+        try:
+            kept = self._session.fold.chunk(0, chunk)
+        finally:
+            if not kept:
+                self._carry.end(part)  # no such part is open: half a pair must not wait there
+        if not kept:
+            self.dropped += 1
+            return None
+        self.streaming = True
+        self._session.writer.append({"chunk": chunk})
+        self._last = self._session.clock.monotonic()
+        return chunk
+
+    def _write_other(self, chunk: Any) -> tuple[Chunk | None, bool]:
+        if is_end_marker(chunk):
+            return None, False
+        chunk = clean(to_plain(chunk))
+        session, turn = self._session, self._session.fold.open
+        assert turn is not None
+        validate(chunk, turn.acc.at + 1)  # before anything below looks into it
+        kind = chunk["type"]
+        number = session.writer.next_id
+        encode_record(number, session.clock.now_ms(), {"chunk": chunk})  # too large: before anything changes
+        if kind == "start":
+            chunk = {**chunk, "messageId": session.fold.start_id(chunk, number)}
+        self._end_halves(kind, chunk)
+        if not session.fold.chunk(number, chunk):
+            self.dropped += 1
+            return None, False
+        self._note(kind, chunk)
+        barrier = kind in FLUSH_POINTS or (kind in _RESULTS and chunk.get("preliminary") is not True)
+        soon = barrier or is_urgent(chunk) or (kind == "finish-step" and session.durability == "steps")
+        # What ends the stream is nearly always followed by the turn's end at once: one segment for both.
+        flush = Flush.BRIEF if kind in ("finish", "abort") else Flush.SOON if soon else Flush.LATER
+        session.writer.append({"chunk": chunk}, flush=flush)
+        self._last = session.clock.monotonic()
+        return chunk, barrier
+
+    def _end_halves(self, kind: str, chunk: Chunk) -> None:
+        """Half a surrogate pair that never found its other half is stored before its part ends, and before a
+        delta that is not a plain one. A reset-step takes it away with its part."""
+        if kind == "reset-step":
+            self._carry = Carry()
+        elif kind in DELTAS:
+            name, field = DELTAS[kind]
+            self._end_half((kind, chunk[name]), {"type": kind, name: chunk[name]}, field)
+        elif kind in _TEXT_ENDS:
+            delta = kind.replace("-end", "-delta")
+            self._end_half((delta, chunk.get("id")), {"type": delta, "id": chunk.get("id")}, "delta")
+        elif kind in _INPUT_ENDS:
+            call, delta = chunk.get("toolCallId"), "tool-input-delta"
+            self._end_half((delta, call), {"type": delta, "toolCallId": call}, "inputTextDelta")
+
+    def _end_half(self, part: tuple[str, Any], body: Chunk, name: str) -> None:
+        tail = self._carry.end(part)
+        with suppress(ChunkError):  # its part may be gone: another message has begun
+            if tail and self._session.fold.chunk(0, {**body, name: tail}):
+                self._session.writer.append({"chunk": {**body, name: tail}})
+
+    def _note(self, kind: Any, chunk: Chunk) -> None:
+        """What the lease and the watcher want to know: does text stream, is a tool at work."""
+        if kind in _STREAM_ENDS:
+            self.streaming = False
+        elif kind in ("text-start", "reasoning-start", "tool-input-start"):
+            self.streaming = True
+        if kind == "tool-input-available":
+            self.calls.add(chunk["toolCallId"])
+        elif kind in _RESULTS and chunk.get("preliminary") is not True:
+            self.calls.discard(chunk["toolCallId"])
