@@ -8,16 +8,16 @@ one thread each.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from streams import keys, log, probe
+from streams import keys, probe
 from streams.buckets.base import Bucket
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
-from streams.errors import Busy, Refused
+from streams.errors import Refused
 from streams.store import Retries, Store
 
 from . import following, histories, sending
@@ -26,6 +26,7 @@ from .following import Event
 from .loading import Loaded, load
 from .receipt import Receipt
 from .session import POLICIES, Session
+from .waiting import wait_for
 
 STABLE_TIMEOUT = 25.0  # a stream's lease of 15 s and the 7 s of slack, with a margin
 
@@ -300,7 +301,9 @@ class Database:
         wait = 0.0 if takeover else self._stable_timeout if stable_timeout is None else stable_timeout
 
         def read(number: int | None = None) -> Loaded:
-            return self._wait_for(store, session_id, sid, number, wait, takeover)
+            return wait_for(
+                store, session_id, sid, receipt=number, wait=wait, takeover=takeover, learn=self._learner()
+            )
 
         loaded = read(given.id if given is not None else None)
         return self._session(
@@ -322,36 +325,6 @@ class Database:
         if given is not None and given.session != session_id:
             raise Refused(f"the receipt is of session {given.session!r}, not {session_id!r}")
         return given
-
-    def _wait_for(
-        self, store: Store, session_id: str, sid: str, number: int | None, wait: float, takeover: bool
-    ) -> Loaded:
-        """Read the session; while a living worker holds it, look again until it ends or goes stale."""
-        end = self.clock.monotonic() + wait
-        while True:
-            loaded = load(store, sid, receipt=number, capabilities=not self._known)
-            if loaded.capabilities is not None:
-                self._learn(loaded.capabilities)
-            holder = loaded.holder(self.clock.now_ms())
-            if takeover or holder is None:
-                return loaded
-            left = end - self.clock.monotonic()
-            if left <= 0:
-                raise Busy(
-                    f"session {session_id!r}: run {holder.run} spoke {holder.age:.1f} s ago; do not "
-                    f"acknowledge the queue message, come back in {holder.retry_after:.0f} s",
-                    retry_after=holder.retry_after,
-                )
-            self._sleep_while_held(store, sid, loaded, min(left, holder.retry_after))
-
-    def _sleep_while_held(self, store: Store, sid: str, loaded: Loaded, seconds: float) -> None:
-        """Sleep, but only as long as the holder says nothing new: one small listing a second."""
-        end = self.clock.monotonic() + seconds
-        while (left := end - self.clock.monotonic()) > 0:
-            self.clock.sleep(min(1.0, left))
-            listing = log.newest(store, "out", sid, 1)
-            if listing.entries and listing.entries[0].first > loaded.position.id:
-                return
 
     def _session(
         self,
@@ -380,6 +353,10 @@ class Database:
     def _own_store(self) -> Store:
         """Counters of its own for each session, over the same bucket."""
         return Store(self.store.bucket, self.clock, retries=self._retries)
+
+    def _learner(self) -> Callable[[probe.Capabilities], None] | None:
+        """Who takes what the probe found, None where that is known."""
+        return None if self._known else self._learn
 
     def _learn(self, capabilities: probe.Capabilities) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from streams.clock import Clock
-from streams.errors import Busy, Closed, Fenced, Refused, StreamError
+from streams.errors import Busy, Closed, Fenced, StreamError
 from streams.records import Cursor, Record
 from streams.store import Store
 from streams.writer import LIVE, STEPS, STREAM, Flush, Writer
@@ -29,13 +29,14 @@ from .core import moves
 from .core.calls import Message
 from .core.chunks import delta_of
 from .core.fold import Fold
+from .core.modelview import model_view
 from .core.queue import Item
 from .core.revive import Plan, Resume, revive
 from .core.snapshot import encode
-from .core.values import clean
+from .editing import context_record, history_record, state_record
 from .loading import Holder, Loaded, next_input
 from .signals import guarded
-from .turn import Turn, state_record, why_of
+from .turn import Turn, why_of
 
 if TYPE_CHECKING:
     from streams.store import RequestStats
@@ -358,9 +359,7 @@ class Session:
     def set_context(self, upto: str, messages: list[Message]) -> None:
         """Compact: the model sees `messages` in place of everything up to the message `upto`; the history
         stays whole. Raises Refused when there is no such message."""
-        if self.fold.chain.find(upto) is None:
-            raise Refused(f"no settled message {upto!r} in session {self.id!r}")
-        self._edit([{"control": "context", "upto": upto, "messages": clean(messages)}])
+        self._edit([context_record(self.id, self.fold, upto, messages)])
 
     def edit_history(self, op: str, **fields: Any) -> None:
         """Edit the settled history, durable at once.
@@ -368,31 +367,7 @@ class Session:
         `put` (message) · `remove` (message_id) · `truncate-after` (message_id) · `replace` (messages) ·
         `clear`. Raises Refused for a message of an open turn (use edit, stop or takeover) or an unknown one.
         """
-        self._edit([self.history_record(op, **fields)])
-
-    def history_record(
-        self,
-        op: str,
-        *,
-        message: Message | None = None,
-        message_id: str | None = None,
-        messages: list[Message] | None = None,
-    ) -> dict[str, Any]:
-        """A checked `history` record."""
-        body: dict[str, Any] = {"control": "history", "op": op}
-        given = {"put": message, "remove": message_id, "truncate-after": message_id, "replace": messages}
-        if op not in given and op != "clear":
-            raise Refused(f"unknown history operation {op!r}: put, remove, truncate-after, replace or clear")
-        if op != "clear" and given[op] is None:
-            raise Refused(f"history operation {op!r} lacks its message, message_id or messages")
-        named = message.get("id") if message is not None else message_id
-        turn = self.fold.open
-        if turn is not None and named is not None and named in turn.ids():
-            raise Refused(f"message {named!r} belongs to the open turn: use edit, stop or takeover")
-        if op in ("remove", "truncate-after") and self.fold.chain.find(named) is None:
-            raise Refused(f"no settled message {named!r} in session {self.id!r}")
-        fields = {"message": message, "messageId": message_id, "messages": messages}
-        return body | {name: clean(value) for name, value in fields.items() if value is not None}
+        self._edit([history_record(self.id, self.fold, op, **fields)])
 
     def _edit(self, bodies: list[dict[str, Any]]) -> None:
         if self.fold.deleted:
@@ -409,18 +384,7 @@ class Session:
 
     def model_view(self, answer: list[Message]) -> list[Message]:
         """The messages for the model; `answer` is what the open turn's attempt began with."""
-        fold = self.fold
-        messages = list(fold.chain.messages)
-        upto = fold.chain.find(fold.context["upto"]) if fold.context is not None else None
-        turn = fold.open
-        if turn is not None and turn.slot is not None:
-            messages[turn.slot : turn.slot + 1] = answer
-            messages += turn.asked
-        elif turn is not None:
-            messages += [*turn.asked, *answer]
-        if fold.context is None or upto is None:
-            return messages
-        return [*fold.context["messages"], *messages[upto + 1 :]]
+        return model_view(self.fold, answer)
 
     # -- leaving ------------------------------------------------------------------------------------
 

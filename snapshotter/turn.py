@@ -29,6 +29,7 @@ from .core.calls import Message
 from .core.cleanup import is_empty
 from .core.queue import Item
 from .core.values import clean
+from .editing import context_record, history_record, state_record
 from .errors import Deadline
 from .signals import Terminated, guarded
 from .watch import Watch
@@ -193,12 +194,13 @@ class Turn:
         self._operate(state_record(values, unset))
 
     def set_context(self, upto: str, messages: list[Message]) -> None:
-        """Compact: the model sees `messages` in place of everything up to the message `upto`."""
-        self._operate({"control": "context", "upto": upto, "messages": clean(messages)})
+        """Compact: the model sees `messages` in place of everything up to the message `upto`. Raises Refused
+        when there is no such message."""
+        self._operate(context_record(self._session.id, self._session.fold, upto, messages))
 
     def edit_history(self, op: str, **fields: Any) -> None:
         """One history operation; see `Session.edit_history`."""
-        self._operate(self._session.history_record(op, **fields))
+        self._operate(history_record(self._session.id, self._session.fold, op, **fields))
 
     def _operate(self, body: dict[str, Any]) -> None:
         """In an action's turn the operations travel with its end, so that they are done once."""
@@ -365,14 +367,3 @@ def why_of(error: BaseException) -> str:
     if isinstance(error, Deadline):
         return "deadline"
     return "error" if isinstance(error, Exception) else "cancelled"
-
-
-def state_record(values: dict[str, Any] | None, unset: Iterable[str]) -> dict[str, Any]:
-    """A `state` record. Raises InvalidValue for what JSON cannot hold."""
-    body: dict[str, Any] = {"control": "state"}
-    if values:
-        body["set"] = clean(values)
-    names = list(unset)
-    if names:
-        body["unset"] = names
-    return body

@@ -1,0 +1,63 @@
+"""Waiting for a session that a living worker holds.
+
+Fencing makes two workers safe; waiting keeps them from paying twice. An open turn whose lease has not run
+out may have a living worker, so a boot waits until it closes its turn or goes stale, and then gives up with
+Busy: the queue delivers the message again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streams import log, probe
+from streams.errors import Busy
+from streams.store import Store
+
+from .loading import Loaded, load
+
+_LOOK_EVERY = 1.0  # seconds
+
+
+def wait_for(
+    store: Store,
+    session_id: str,
+    sid: str,
+    *,
+    receipt: int | None,
+    wait: float,
+    takeover: bool,
+    learn: Callable[[probe.Capabilities], None] | None,
+) -> Loaded:
+    """Read the session; while a living worker holds it, look again until it ends or goes stale.
+
+    `wait` is in seconds; `learn` is told what the probe found, which is read along where it is given. Raises
+    Busy, and what `load` raises.
+    """
+    clock = store.clock
+    end = clock.monotonic() + wait
+    while True:
+        loaded = load(store, sid, receipt=receipt, capabilities=learn is not None)
+        if loaded.capabilities is not None and learn is not None:
+            learn(loaded.capabilities)
+        holder = loaded.holder(clock.now_ms())
+        if takeover or holder is None:
+            return loaded
+        left = end - clock.monotonic()
+        if left <= 0:
+            raise Busy(
+                f"session {session_id!r}: run {holder.run} spoke {holder.age:.1f} s ago; do not"
+                f" acknowledge the queue message, come back in {holder.retry_after:.0f} s",
+                retry_after=holder.retry_after,
+            )
+        _sleep_while_held(store, sid, loaded, min(left, holder.retry_after))
+
+
+def _sleep_while_held(store: Store, sid: str, loaded: Loaded, seconds: float) -> None:
+    """Sleep, but only as long as the holder says nothing new: one small listing a second."""
+    clock = store.clock
+    end = clock.monotonic() + seconds
+    while (left := end - clock.monotonic()) > 0:
+        clock.sleep(min(_LOOK_EVERY, left))
+        listing = log.newest(store, "out", sid, 1)
+        if listing.entries and listing.entries[0].first > loaded.position.id:
+            return
