@@ -27,7 +27,7 @@ from streams.clock import Clock
 from streams.errors import Corrupt, NewerVersion, PreconditionFailed, StreamError, Unreachable, Unsupported
 from streams.store import Store
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("snapshotter")  # one name for users to configure
 T = TypeVar("T")
 
 KEY = "capabilities.json"
