@@ -25,20 +25,28 @@ from .cleanup import drop_trailing_steps, is_unfinished, pending_call
 from .fold import Fold
 from .openturn import OpenTurn
 from .queue import Item, Queue, View, sort_out
-from .resume import MODES, classify_turn
+from .resume import MODES, classify_turn, describe, ids_of, names_of, stop_of, unanswered_calls
 
-_SEALING = ("stop", "tool-calls", None)
+_SEALING = ("done", "tools", None)
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What to do first. `turn` and `attempt` are the newest in the log, None with no turn open."""
+    """What to do first. `turn` and `attempt` are the newest in the log, None with no turn open.
+    `unanswered` are the ids of the calls that have no result, or wait for one; `tools` their tools."""
 
     kind: str = "none"
     turn: int | None = None
     attempt: int | None = None
     message_id: str | None = None
     reason: str | None = None
+    unanswered: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """One sentence for a person, as on a Resume button."""
+        return describe(self.reason or self.kind, self.tools)
 
     def to_json(self) -> dict[str, Any]:
         named = {"turn": self.turn, "attempt": self.attempt, "messageId": self.message_id}
@@ -65,8 +73,9 @@ def revive(fold: Fold) -> Plan:
     turn = fold.open
     if turn is None:
         queue = sort_out(fold, View(fold.chain.messages))
+        calls = _waiting_calls(fold.chain.messages, queue.waiting)
         kind = "waiting" if queue.waiting is not None else "none"
-        resume = Resume(kind, message_id=queue.waiting)
+        resume = Resume(kind, None, None, queue.waiting, None, ids_of(calls), names_of(calls))
         return _plan(fold, list(fold.chain.messages), None, queue, resume, [])
     raw = turn.current()
     cleaned = turn.cleaned()
@@ -78,12 +87,15 @@ def revive(fold: Fold) -> Plan:
     pending = _raw_pending(raw) if kind == "seal_completed" else cleaned.pending
     stands = kind != "call_model" and _stands(shown, clean=kind != "seal_completed")
     partial = shown if stands else None
+    calls = _unanswered(turn, raw, kind)
     resume = Resume(
         "none" if kind in ("edited", "overtaken", "answered") else kind,
         turn.turn,
         turn.attempt,
         turn.message_id,
         reason,
+        ids_of(calls),
+        names_of(calls),
     )
     return _plan(fold, messages, partial, queue, resume, pending)
 
@@ -121,9 +133,24 @@ def _row(fold: Fold, turn: OpenTurn, raw: Message) -> tuple[str, str | None]:
     return classify_turn(raw, turn.boundary, turn.finish_reason, turn.released)
 
 
+def _waiting_calls(messages: list[Message], message_id: str | None) -> list[dict[str, Any]]:
+    """The calls that wait in the newest message of that id; none where no message waits."""
+    for message in reversed(messages if message_id is not None else []):
+        if message.get("id") == message_id:
+            return [part for _, part in calls_of(message) if waits(part)]
+    return []
+
+
+def _unanswered(turn: OpenTurn, raw: Message, kind: str) -> list[dict[str, Any]]:
+    """The calls that a person, a client or the next attempt has to see to."""
+    if kind == "waiting":
+        return [part for _, part in calls_of(raw) if waits(part, turn.client_tools)]
+    return unanswered_calls(raw) if kind == "recover_tools" else []
+
+
 def _finished(turn: OpenTurn, raw: Message) -> bool:
     """True when `finish` ended the stream and no call is unanswered but what waits for a person."""
-    if turn.boundary != "finish" or turn.finish_reason not in _SEALING:
+    if turn.boundary != "finish" or stop_of(turn.finish_reason) not in _SEALING:
         return False
     for message in (*turn.done, raw):
         for _, part in calls_of(message):
