@@ -31,7 +31,7 @@ INTERRUPTED = "interrupted; may or may not have run"
 SUPERSEDED = "superseded"
 MARK = "snapshotter"
 
-_RANK = {
+RANK = {
     "input-streaming": 0,
     "input-available": 1,
     "approval-requested": 2,
@@ -155,7 +155,7 @@ def _approve(part: Part, answer: Answer) -> Part:
 def _forward(part: Part, copy: Part) -> Part:
     """Move the server's part to where a client's copy of it stands, if that is further on."""
     state, there = part.get("state"), copy.get("state")
-    behind = _RANK.get(str(there), -1) <= _RANK.get(str(state), -1)
+    behind = RANK.get(str(there), -1) <= RANK.get(str(state), -1)
     if is_settled(part) or (behind and not is_interrupted(part)):
         return part
     if there == "output-available" and copy.get("preliminary") is not True:
