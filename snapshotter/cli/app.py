@@ -31,6 +31,7 @@ _COMMANDS = {
     "doctor": "check",
     "replay": "cases",
     "fold": "cases",
+    "incident": "cases",
 }
 
 _HELP = """Durable sessions for chat agents, in a bucket.

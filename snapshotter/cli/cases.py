@@ -15,7 +15,9 @@ from snapshotter.core.contract import fold_case
 from snapshotter.core.replay import replay as replay_line
 from snapshotter.core.snapshot import decode
 from snapshotter.core.values import loads
+from snapshotter.core.verdict import incident_case
 from snapshotter.errors import Corrupt, InvalidValue
+from snapshotter.recovery import ChatRecovery
 from streams.packing import text_field
 
 from .output import dumps, emit, field, json_option, say, short
@@ -93,6 +95,58 @@ def fold(
     else:
         for name, value in result.items():
             say(f"{click.style(f'{name:<16}', dim=True)} {short(value, 500)}")
+    if result.get("error") == "gap":
+        ctx.exit(GAP)
+
+
+_LIMITS = (
+    "max_attempts",
+    "stable_timeout",
+    "stall_timeout",
+    "no_progress_timeout",
+    "max_recovery_work",
+    "max_interrupted_attempts",
+    "max_backoff",
+)
+
+
+@click.command(
+    short_help="Records in, out comes whether the next boot goes on.",
+    epilog="\b\nExample:\n  snapshotter log ./data chat-42 in > in.jsonl\n"
+    "  snapshotter log ./data chat-42 out > out.jsonl\n"
+    "  snapshotter incident --in in.jsonl --out out.jsonl --now 1764000000000",
+)
+@click.option("--in", "incoming", type=click.File("rb"), required=True, help="Records of the in log.")
+@click.option("--out", "outgoing", type=click.File("rb"), required=True, help="Records of the out log.")
+@click.option("--now", "now", type=int, required=True, help="The time of the question, epoch milliseconds.")
+@click.option("--options", help='JSON: {"run", "cause", "keep", "limits"}.')
+@json_option
+@click.pass_context
+def incident(
+    ctx: click.Context,
+    incoming: BinaryIO,
+    outgoing: BinaryIO,
+    now: int,
+    options: str | None,
+    as_json: bool,  # noqa: ARG001 - what this prints is JSON in any case
+) -> None:
+    """Show whether the next boot goes on with an interrupted turn, and what it has cost so far.
+
+    Prints {"decision":"go_on"|"give_up", "reason", "attempt" (the next), "interruptions", "strikes", "work",
+    "idle_ms", "backoff_s"}; the backoff counts from the last record. OPTIONS: `run` is the asker's own run,
+    `cause` what it knows of the last death, `keep` what should_keep_recovering answers (true, false or
+    "raise"), `limits` fields of ChatRecovery. Of a log whose records are later than --now only those up to
+    then count.
+    """
+    given = _object(options.encode()) if options is not None else {}
+    limits = given.get("limits", {})
+    if not isinstance(limits, dict) or any(name not in _LIMITS for name in limits):
+        raise InvalidValue(f"limits: an object with some of {', '.join(_LIMITS)} is needed", path="limits")
+    if given.get("keep", True) not in (True, False, "raise"):
+        raise InvalidValue('keep: true, false or "raise" is needed', path="keep")
+    config = ChatRecovery(**limits)
+    result = incident_case(_records(incoming), _records(outgoing), config.limits, {**given, "now": now})
+    emit(result)
     if result.get("error") == "gap":
         ctx.exit(GAP)
 

@@ -57,8 +57,8 @@ def named_inputs(fold: Fold, record: Record) -> list[Input]:
 # -- turn-start ---------------------------------------------------------------------------------------
 
 
-def open_turn(fold: Fold, record: Record) -> None:
-    """Open a new turn. See the module's docstring for the order."""
+def open_turn(fold: Fold, record: Record) -> OpenTurn:
+    """Open a new turn, and return it. See the module's docstring for the order."""
     number = record["id"]
     entries = named_inputs(fold, record)
     turn = OpenTurn(
@@ -86,6 +86,7 @@ def open_turn(fold: Fold, record: Record) -> None:
     _open_message(fold, turn, record, number)
     fold.turn = max(fold.turn, turn.turn)
     fold.open = turn
+    return turn
 
 
 def _open_message(fold: Fold, turn: OpenTurn, record: Record, number: int) -> None:

@@ -24,7 +24,8 @@ from streams.errors import Gap, NewerVersion
 
 from . import edits
 from .accumulator import Accumulator
-from .calls import Message, any_unsettled, locate, parts_of, with_part
+from .budget import Ledger
+from .calls import Message, any_unsettled, calls_of, granted, locate, parts_of, with_part
 from .chain import Chain, free_id
 from .chunks import BOUNDARIES, mend, validate
 from .cleanup import kept_on_drop
@@ -36,6 +37,7 @@ from .tool_parts import is_interrupted, is_settled, with_output, without_mark
 _NOTED = BOUNDARIES | {"abort", "error"}
 _OUTPUTS = ("tool-output-available", "tool-output-error")
 _AFTER_DELETE = ("fence", "heartbeat")
+_COUNTED = ("turn-start", "turn-complete", "turn-release", "fence")  # these tell the budget themselves
 _REPORT_LIMIT = 1_000
 _UNFINISHED = 64
 
@@ -65,6 +67,7 @@ class Fold:
         self.report: list[dict[str, Any]] = []
         self.reported = 0
         self.placed: dict[int, str] = {}
+        self.budget = Ledger()
         self._record = 0
 
     # -- feeding ----------------------------------------------------------------------------------
@@ -111,6 +114,8 @@ class Fold:
             edits.check_named(self, record)
         self._record = number
         if chunk is not None:
+            if self.open is not None and type(chunk) is dict:
+                self.budget.chunk(record.get("ts"), chunk)
             kept = self.chunk(number, chunk)
             self.cursor = last
             return kept
@@ -122,17 +127,29 @@ class Fold:
         """Apply records in order, as `apply` does. Nearly all of a log are plain deltas of the open message:
         those take a short way. Raises Gap."""
         expect = self.cursor + 1
+        budget = self.budget
         append = self.open.acc.append if self.open is not None else _never
+        last, due = budget.quiet()
         for record in records:
             chunk = record.get("chunk")
             if chunk is not None and record["id"] == expect and append(chunk):
                 cuts = record.get("cuts")
                 expect += len(cuts) if cuts else 1
+                ts = record.get("ts")
+                if type(ts) is int and last <= ts < due:
+                    last = ts  # earns nothing: it is enough to tell the newest time, once
+                    continue
+                budget.quiet_until(last)
+                budget.delta(ts, chunk["type"])
+                last, due = budget.quiet()
                 continue
+            budget.quiet_until(last)
             self.cursor = expect - 1
             self.apply(record)
             expect = self.cursor + 1
             append = self.open.acc.append if self.open is not None else _never
+            last, due = budget.quiet()
+        budget.quiet_until(last)
         self.cursor = expect - 1
 
     def _control(self, record: Record) -> bool:
@@ -151,6 +168,8 @@ class Fold:
             return False
         else:
             handler(self, record)
+            if name not in _COUNTED:
+                self.budget.touch(record, heartbeat=name == "heartbeat")
         return handler is not None
 
     # -- chunks -----------------------------------------------------------------------------------
@@ -240,11 +259,14 @@ class Fold:
         if turn is not None and turn.turn == record.get("turn"):
             turn.begin_attempt(record, self.accumulator)
             self._rename(turn, record)
+            self.budget.start(record, turn.turn, turn.inputs, again=True)
             return
         if turn is not None:
             self.note("turn-left-open", f"turn {turn.turn} was open; closed as interrupted")
             self._close("interrupted", {})
-        edits.open_turn(self, record)
+        turn = edits.open_turn(self, record)
+        running = [part["toolCallId"] for _, part in calls_of(turn.current()) if granted(part)]
+        self.budget.start(record, turn.turn, turn.inputs, again=False, running=running)
 
     def _rename(self, turn: OpenTurn, record: Record) -> None:
         """A later attempt names the id that the turn's last message bears; a foreign one is taken over
@@ -288,6 +310,7 @@ class Fold:
             for message in turn.asked:
                 self.chain.append(message)
         self.open = self.claim = None
+        self.budget.close(status, turn.message_id)
         self.inputs.apply(turn.inputs)
         inputs = {number: turn.placed.get(number, "") for number in turn.inputs}
         self.placed = {**self.placed, **inputs} if status == "interrupted" else {}
@@ -301,8 +324,10 @@ class Fold:
     def _turn_release(self, record: Record) -> None:
         if "turn" not in record:
             self.claim = None
+            self.budget.touch(record)
         elif self.open is not None and self.open.turn == record["turn"]:
             self.open.released = record.get("why", "error")
+            self.budget.release(record)
 
     def _stash(self, record: Record) -> None:
         if self.open is None:
@@ -326,11 +351,13 @@ class Fold:
             self.note("fence-after-delete", "a fence after the session was deleted; skipped")
             return
         self._take_over(record)
+        self.budget.fence(record)
         if why == "boot":
             self.claim = record
         elif why == "create":
             self.closed = self.deleted = False
         if why in ("create", "delete"):
+            self.budget.reset()
             self._spend_before(record.get("for", 0), why)
 
     def _spend_before(self, number: int, why: str) -> None:
@@ -346,6 +373,7 @@ class Fold:
             self.note("turn-left-open", f"turn {self.open.turn} was open; closed as interrupted")
             self._close("interrupted", {})
         self.closed, self.claim, self.placed = True, None, {}
+        self.budget.reset()
 
     def _session_deleted(self, record: Record) -> None:
         self._session_closed(record)

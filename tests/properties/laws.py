@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -22,6 +23,7 @@ from snapshotter.core.fold import Fold
 from snapshotter.core.revive import Plan, revive
 from snapshotter.core.snapshot import decode, encode, restore
 from snapshotter.core.tool_parts import is_settled
+from snapshotter.core.verdict import incident_of
 from streams.packing import Packer
 
 
@@ -233,3 +235,29 @@ def junk_boots(world: World, choose: Callable[[int], int]) -> None:
         revive(fold)
         encode(fold, "n", 0)
     same(fold_of(world.inputs, outs), fold, "junk")
+
+
+def accounts(fold: Fold) -> Record:
+    """What a fold says of its turn's budget: the verdict, and all that it is drawn from."""
+    ledger = fold.budget
+    verdict = incident_of(fold, revive(fold))
+    # A claim that is still open is told apart by what comes next, which is what `verdict` goes on with.
+    return {**asdict(verdict), "attempts": [asdict(a) for a in ledger.attempts], "claims": len(ledger.claims)}
+
+
+def budgets_agree(world: World) -> None:
+    """The budget of a snapshot and its tail, however fed, is that of the whole log; at every prefix."""
+    snapshots = [(end, fold_of(world.inputs, world.outs[:end])) for end in world.ends]
+    documents = [(end, decode(encode(fold, "n", 0))) for end, fold in snapshots]
+    whole = fold_of(world.inputs, [])
+    for at, record in enumerate(world.outs, 1):
+        whole.apply(record)
+        want = accounts(whole)
+        quick = fold_of(world.inputs, [])
+        quick.replay(world.outs[:at])
+        assert accounts(quick) == want, f"replayed up to {at}"
+        for end, document in documents[-3:]:
+            if end <= at:
+                got = fold_of(world.inputs, [], restore(deepcopy(document)))
+                got.replay(world.outs[end:at])
+                assert accounts(got) == want, f"snapshot at {end}, up to {at}"
