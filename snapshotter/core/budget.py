@@ -28,7 +28,8 @@ LONGEST_GAP_MS = 45_000
 LONGEST_BACKOFF_S = 256.0
 OUT_OF_MEMORY = "out_of_memory"
 
-_DELTAS = frozenset({"text-delta", "reasoning-delta", "tool-input-delta"})
+# A sub-agent's progress, told to its parent's turn, earns what a delta earns.
+_DELTAS = frozenset({"text-delta", "reasoning-delta", "tool-input-delta", "data-subagent"})
 _STARTS = frozenset({"text-start", "reasoning-start"})
 _RESULTS = frozenset({"tool-output-available", "tool-output-error", "tool-output-denied"})
 _POLITE = frozenset({"signal", "cancelled", "deadline"})
