@@ -46,6 +46,7 @@ def main(url):
                                 pass
             except snapshotter.Retryable as error:
                 print(f"not now: {error}")
+                db.clock.sleep(error.retry_after)  # a queue would deliver the message again by then
                 queue.append(message)
             except Died:
                 print("a worker died in the middle of its answer")

@@ -48,6 +48,7 @@ from .errors import (
 )
 from .following import Event
 from .receipt import Receipt
+from .recovery import ChatRecovery, RecoveryChoice, RecoveryContext, RecoveryEvent
 from .session import Session
 from .signals import Terminated, release_on_sigterm
 from .turn import Turn
@@ -58,6 +59,7 @@ __all__ = [
     "AccessDenied",
     "BucketMissing",
     "Busy",
+    "ChatRecovery",
     "ChunkError",
     "ClockSkew",
     "Closed",
@@ -75,6 +77,9 @@ __all__ = [
     "Misconfigured",
     "NewerVersion",
     "Receipt",
+    "RecoveryChoice",
+    "RecoveryContext",
+    "RecoveryEvent",
     "Refused",
     "Retryable",
     "Session",

@@ -8,27 +8,34 @@ one thread each.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from streams import keys, probe
 from streams.buckets.base import Bucket
+from streams.buckets.memory import MemoryBucket
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
 from streams.errors import Refused
 from streams.store import Retries, Store
 
 from . import following, histories, sending
+from .core.budget import Limits
 from .core.calls import Message
 from .following import Event
+from .hosting.door import HostDoor
+from .hosting.hydrating import Hydrate, NotDurable
+from .hosting.hydrating import asked as hydrated
+from .hosting.recovering import RecoveryHook
 from .loading import Loaded, load
 from .receipt import Receipt
+from .recovery import ChatRecovery
 from .session import POLICIES, Session
 from .waiting import wait_for
-
-STABLE_TIMEOUT = 25.0  # a stream's lease of 15 s and the 7 s of slack, with a margin
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +48,15 @@ class SessionInfo:
 
 
 def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
-    url: str,
+    url: str | None,
     *,
     session: Any = None,
     durability: str = "stream",
     allow_unfenced: bool = False,
-    stable_timeout: float = STABLE_TIMEOUT,
+    stable_timeout: float | None = None,
+    recovery: ChatRecovery | None = None,
+    on_recovery_boot: RecoveryHook | None = None,
+    hydrate: Hydrate | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Database:
@@ -56,18 +66,36 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     `session` is a `boto3.Session` with your credentials. `durability` is how soon a chunk is safe: `stream`
     (1 to 5 s, tool calls at once), `live` (0.2 s) or `steps` (tool calls and step ends only).
     `allow_unfenced` accepts a store without conditional create: then only you keep two workers apart.
-    `stable_timeout`: seconds that a boot waits for a living worker before it raises Busy.
+    `recovery`: when an interrupted turn is given up, and who is told (see `ChatRecovery`).
+    `stable_timeout`: seconds that a boot waits for a living worker before it raises Busy; by default that of
+    `recovery`, 25 s: a stream's lease of 15 s and the 7 s of slack, with a margin.
+
+    `on_recovery_boot`: a host's own plan for an interrupted turn (see `RecoveryBoot`). `hydrate`: a host's own
+    history; `hydrate(session_id)` returns its messages. Without a store (`url` None) nothing outlives this
+    process, and a warning, NotDurable, says so.
 
     Raises InvalidId for a URL that is not understood, Misconfigured where a driver or credentials lack.
     """
     clock = clock or SystemClock()
-    bucket = open_bucket(url, session=session, clock=clock, env=env)
+    if url is None:
+        lost = "interrupted answers are not recovered" if hydrate else "conversations will not survive"
+        warnings.warn(f"no store is given: {lost} this process", NotDurable, stacklevel=2)
+        bucket: Bucket = MemoryBucket(clock)
+    else:
+        bucket = open_bucket(url, session=session, clock=clock, env=env)
     return Database(
-        bucket, clock, durability=durability, allow_unfenced=allow_unfenced, stable_timeout=stable_timeout
+        bucket,
+        clock,
+        durability=durability,
+        allow_unfenced=allow_unfenced,
+        stable_timeout=stable_timeout,
+        recovery=recovery,
+        on_recovery_boot=on_recovery_boot,
+        hydrate=hydrate,
     )
 
 
-class Database:
+class Database(HostDoor):
     """Sessions in one root. Close it, or use it with `with`."""
 
     def __init__(
@@ -77,7 +105,10 @@ class Database:
         *,
         durability: str = "stream",
         allow_unfenced: bool = False,
-        stable_timeout: float = STABLE_TIMEOUT,
+        stable_timeout: float | None = None,
+        recovery: ChatRecovery | None = None,
+        on_recovery_boot: RecoveryHook | None = None,
+        hydrate: Hydrate | None = None,
         retries: Retries | None = None,
     ) -> None:
         if durability not in POLICIES:
@@ -86,7 +117,10 @@ class Database:
         self.store = Store(bucket, self.clock, retries=retries)
         self.durability = durability
         self._allow_unfenced = allow_unfenced
-        self._stable_timeout = stable_timeout
+        self.recovery = recovery or ChatRecovery()
+        self._stable_timeout = self.recovery.stable_timeout if stable_timeout is None else stable_timeout
+        self._on_recovery_boot = on_recovery_boot
+        self._hydrate = hydrate
         self._retries = retries
         self._capabilities: probe.Capabilities | None = None
         self._known = bucket.trusted
@@ -209,7 +243,7 @@ class Database:
         Raises Refused when it exists already, InvalidValue for a message that is none."""
         sid = self.sid(session_id)
         self._ensure()
-        with self._session(session_id, sid, load(self._own_store(), sid)) as session:
+        with self._session(session_id, sid, self.load(session_id)) as session:
             sending.create(session, messages or [], state)
 
     # -- readers ------------------------------------------------------------------------------------
@@ -223,7 +257,7 @@ class Database:
 
         Raises Refused when `before` is not in the history.
         """
-        loaded = load(self._own_store(), self.sid(session_id))
+        loaded = self.load(session_id)
         return histories.page(histories.shown(loaded.fold), limit, before)
 
     def follow(
@@ -279,14 +313,17 @@ class Database:
         stable_timeout: float | None = None,
         client_tools: list[str] | None = None,
         cause: str | None = None,
+        overlap: str = "queue",
     ) -> Session:
         """Boot a session for work: read it, wait for a living worker to end or to go stale.
 
         With the `receipt` of the input that woke this worker the in log need not be listed, and the session
         id may be left out. `deadline`: seconds until the platform kills this process; the open turn is
-        released then. `takeover`: do not wait, the platform knows that the other worker is dead.
+        released then. `takeover`: do not wait, the platform knows that the other worker is dead;
+        the pause before a further attempt is kept all the same.
         `client_tools`: names of tools that a client runs, for inputs that do not say. `cause`: why the worker
-        before died, if known.
+        before died, if known. `overlap`: whether user messages that are owed together get an answer each
+        (`queue`), one together (`merge`), or only the newest one does (`latest`).
 
         Nothing is written before the first turn. Raises Busy (do not acknowledge the queue message), Damaged,
         Misconfigured, Unreachable.
@@ -296,19 +333,57 @@ class Database:
                 raise Refused("boot needs a session id or a receipt")
             session_id = Receipt.parse(receipt).session
         given = self._receipt(session_id, receipt)
+        return self.wait_for(
+            session_id,
+            number=given.id if given is not None else None,
+            stable_timeout=stable_timeout,
+            takeover=takeover,
+            deadline=deadline,
+            client_tools=client_tools,
+            cause=cause,
+            overlap=overlap,
+            on_recovery_boot=self._on_recovery_boot,
+        )
+
+    def wait_for(
+        self,
+        session_id: str,
+        *,
+        number: int | None = None,
+        stable_timeout: float | None = None,
+        takeover: bool = False,
+        limits: Limits | None = None,
+        **options: Any,
+    ) -> Session:
+        """As `boot`, which is what workers use. `number`: the id of an input that is known to be there."""
         sid = self.sid(session_id)
         store = self._own_store()
-        wait = 0.0 if takeover else self._stable_timeout if stable_timeout is None else stable_timeout
+        wait = self._stable_timeout if stable_timeout is None else stable_timeout
 
         def read(number: int | None = None) -> Loaded:
             return wait_for(
-                store, session_id, sid, receipt=number, wait=wait, takeover=takeover, learn=self._learner()
+                store,
+                session_id,
+                sid,
+                receipt=number,
+                wait=wait,
+                takeover=takeover,
+                learn=self._learner(),
+                limits=limits or self.recovery.limits,
+                hydrate=self._hydrator(session_id),
             )
 
-        loaded = read(given.id if given is not None else None)
-        return self._session(
-            session_id, sid, loaded, store, read, deadline=deadline, client_tools=client_tools, cause=cause
-        )
+        return self._session(session_id, sid, read(number), store, read, **options)
+
+    def load(self, session_id: str, receipt: int | None = None, store: Store | None = None) -> Loaded:
+        """The session as it is stored now: the state that its logs make, and who holds it."""
+        store = store or self._own_store()
+        return load(store, self.sid(session_id), receipt=receipt, hydrate=self._hydrator(session_id))
+
+    def _hydrator(self, session_id: str) -> Callable[[], list[Message]] | None:
+        """The hook that owns this session's history; None where the log does."""
+        hook = self._hydrate
+        return None if hook is None else partial(hydrated, hook, session_id)
 
     def peek(self, session_id: str, *, receipt: Receipt | str | dict[str, Any] | None = None) -> Session:
         """What the next worker (with this receipt) would get, without waiting and without taking the session
@@ -316,7 +391,7 @@ class Database:
         given = self._receipt(session_id, receipt)
         sid = self.sid(session_id)
         store = self._own_store()
-        loaded = load(store, sid, receipt=given.id if given is not None else None)
+        loaded = self.load(session_id, given.id if given is not None else None, store)
         return self._session(session_id, sid, loaded, store)
 
     @staticmethod
@@ -341,8 +416,9 @@ class Database:
             sid,
             store,
             loaded,
-            reload or (lambda: load(store, sid)),
+            reload or (lambda: self.load(session_id, store=store)),
             durability=self.durability,
+            recovery=self.recovery,
             before_write=self._ensure,
             etags=self._etags,
             **options,

@@ -32,6 +32,7 @@ from .core.revive import revive
 from .database import Database
 from .database import open as open_database
 from .receipt import Receipt
+from .recovery import ChatRecovery
 from .session import Session
 from .verify import verify
 
@@ -39,6 +40,7 @@ Chunk = dict[str, Any]
 Message = dict[str, Any]
 
 RECORDINGS = Path(__file__).parent / "recordings"
+_AT_ONCE = ChatRecovery(max_backoff=0)  # nobody wants to watch the pause after a death
 SESSION = "trip"
 _KILL_AFTER = 120  # records of the answer that are durable when the first worker dies
 _DELAY = 0.008  # seconds between two chunks of the worker that is killed
@@ -105,7 +107,7 @@ def run(
     if url.startswith("memory:"):
         raise Refused("the demo needs a store that two processes share: give a folder or a bucket")
     outcome = Outcome(_own_part(url, clock or SystemClock()))
-    with open_database(outcome.url, durability="live", clock=clock) as db:
+    with open_database(outcome.url, durability="live", clock=clock, recovery=_AT_ONCE) as db:
         story = _Story(db, outcome, say)
         story.record_turns()
         receipt = story.ask("guide")

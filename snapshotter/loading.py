@@ -27,26 +27,34 @@ from streams.log import Listing, Tail, Vanished
 from streams.records import Cursor, Record
 from streams.store import Store
 
+from .core.budget import Incident
+from .core.calls import Message
 from .core.fold import Fold
 from .core.snapshot import decode, restore
+from .hosting.hydrating import overlay, seed
 
 SLACK = 7  # seconds past its lease after which a writer counts as gone
 _ATTEMPTS = 3
 
+Hydrator = Callable[[], list[Message]]
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A worker that may be alive: its run, the age in seconds of its last word, and when to come back."""
+    """A worker that may be alive: its run, the age in seconds of its last word, and when to come back. With
+    an `incident` it is dead, and the next attempt has to wait."""
 
     run: str
     age: float
     retry_after: float
+    incident: Incident | None = None
 
 
 @dataclass(slots=True)
 class Loaded:
     """A session as read. `etag` is the stored snapshot's, None where there is none; `readable` is false
-    for one that could not be read and must not be overwritten."""
+    for one that could not be read and must not be overwritten. `hydrated`: somebody else owns the history;
+    `held`: they hold all of it, so that the cursor may move up to here."""
 
     fold: Fold
     position: Cursor
@@ -59,6 +67,8 @@ class Loaded:
     date_ms: int | None = None
     capabilities: probe.Capabilities | None = None
     notes: list[dict[str, Any]] = field(default_factory=list)
+    hydrated: bool = False
+    held: bool = False
 
     def holder(self, now_ms: int) -> Holder | None:
         """Who holds the session, judged by the store's own clock; None where nobody can be alive."""
@@ -66,10 +76,14 @@ class Loaded:
         held = (turn is not None and turn.released is None) or self.fold.claim is not None
         if not held or not self.lease:
             return None
-        date = now_ms if self.date_ms is None else self.date_ms
-        age = 0.0 if self.modified_ms is None else max(0, date - self.modified_ms) / 1000
+        age = self.age(now_ms)
         left = self.lease + SLACK - age
         return Holder(self.run, age, left) if left > 0 else None
+
+    def age(self, now_ms: int) -> float:
+        """Seconds since the log's last word, by the store's own clock."""
+        date = now_ms if self.date_ms is None else self.date_ms
+        return 0.0 if self.modified_ms is None else max(0, date - self.modified_ms) / 1000
 
 
 @dataclass(slots=True)
@@ -83,29 +97,47 @@ class _First:
     capabilities: probe.Capabilities | None
 
 
-def load(store: Store, sid: str, *, receipt: int | None = None, capabilities: bool = False) -> Loaded:
+def load(
+    store: Store,
+    sid: str,
+    *,
+    receipt: int | None = None,
+    capabilities: bool = False,
+    hydrate: Hydrator | None = None,
+) -> Loaded:
     """Read a session. `receipt`: the id of an input that is known to be there. `capabilities`: also read
-    what the probe found, in the same round trip.
+    what the probe found, in the same round trip. `hydrate` returns the history, where somebody else owns it.
 
-    Raises Gap, Corrupt, NewerVersion, and what requests raise.
+    Raises Gap (also for a receipt that names an input which is not there), Corrupt, NewerVersion, and what
+    requests raise.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _load(store, sid, receipt, capabilities)
+            return _load(store, sid, receipt, capabilities, hydrate)
         except Vanished:
             if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
 
 
-def _load(store: Store, sid: str, receipt: int | None, capabilities: bool) -> Loaded:
+def _load(
+    store: Store, sid: str, receipt: int | None, capabilities: bool, hydrate: Hydrator | None
+) -> Loaded:
     first = _first_trip(store, sid, receipt, capabilities)
-    document, problem = _document(sid, first.snapshot)
+    document, problem = _document(sid, first.snapshot, hydrated=hydrate is not None)
+    given = hydrate() if hydrate is not None else None
     cursor, applied = Cursor(), 0
     if document is not None:
         cursor = Cursor(int(document.get("lastOutEventId") or 0), document.get("lastOutNonce") or "")
         applied = int(document.get("lastInEventId") or 0)
     listed_in = receipt is None or not first.inputs
+    if receipt is not None and receipt > max(applied, first.newest_in):
+        raise Gap(
+            f"in log: the receipt names input {receipt}, and there are inputs up to {first.newest_in} here:"
+            f" was it sent to another store or session than {store.url}?",
+            log="in",
+            missing=(max(applied, first.newest_in) + 1, receipt),
+        )
     tail = Tail([], cursor, first.out)
     wants_tail = bool(first.out.above(cursor.id)) or problem is not None
     calls: list[Callable[[], Any]] = []
@@ -121,7 +153,7 @@ def _load(store: Store, sid: str, receipt: int | None, capabilities: bool) -> Lo
         tail = found[1] if wants_tail else tail
         if wants_tail and not listed_in:
             first.inputs += read_inputs(store, sid, range(first.newest_in + 1, found[2] + 1))
-    fold = _fold(store, sid, document, first.inputs, tail)
+    fold = _fold(store, sid, document, first.inputs, tail, given)
     loaded = Loaded(
         fold=fold,
         position=tail.last,
@@ -131,6 +163,8 @@ def _load(store: Store, sid: str, receipt: int | None, capabilities: bool) -> Lo
         capabilities=first.capabilities,
         date_ms=first.out.date_ms,
     )
+    if given is not None:
+        loaded.hydrated, loaded.held = True, overlay(fold, given) and _holds(given, document)
     if problem is not None:
         loaded.notes.append({"code": "snapshot-unreadable", "id": 0, "detail": str(problem)})
     if tail.segments:
@@ -158,12 +192,18 @@ def _first_trip(store: Store, sid: str, receipt: int | None, capabilities: bool)
     return _First(found[0], found[1], newest, inputs, found[3] if capabilities else None)
 
 
-def _document(sid: str, blob: Blob | None) -> tuple[dict[str, Any] | None, Corrupt | None]:
+def _holds(given: list[Message], document: dict[str, Any] | None) -> bool:
+    """Whether the hook's history has every message of a snapshot from the time before there was a hook."""
+    known = {message.get("id") for message in given}
+    return all(m.get("id") in known for m in (document or {}).get("messages") or ())
+
+
+def _document(sid: str, blob: Blob | None, *, hydrated: bool) -> tuple[dict[str, Any] | None, Corrupt | None]:
     """The snapshot's document; or why it cannot be read, which a whole log can make up for."""
     if blob is None:
         return None, None
     try:
-        return decode(blob.data, key=keys.snapshot(sid)), None
+        return decode(blob.data, key=keys.snapshot(sid), hydrated=hydrated), None
     except NewerVersion:
         raise
     except Corrupt as problem:
@@ -209,9 +249,18 @@ def next_input(store: Store, sid: str, number: int) -> Record | None:
     return segment.records[0] if segment is not None else None
 
 
-def _fold(store: Store, sid: str, document: dict[str, Any] | None, inputs: list[Record], tail: Tail) -> Fold:
+def _fold(
+    store: Store,
+    sid: str,
+    document: dict[str, Any] | None,
+    inputs: list[Record],
+    tail: Tail,
+    given: list[Message] | None,
+) -> Fold:
     for attempt in range(1, _ATTEMPTS + 1):
         fold = restore(document) if document is not None else Fold()
+        if given is not None:
+            seed(fold, given, inputs, tail.records)
         try:
             for record in sorted(inputs, key=lambda r: r["id"]):
                 fold.feed(record)

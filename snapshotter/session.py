@@ -19,13 +19,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from streams.clock import Clock
-from streams.errors import Busy, Closed, Fenced, StreamError
+from streams.errors import Busy, Closed, Fenced, Refused, StreamError
 from streams.records import Cursor, Record
 from streams.store import Store
 from streams.writer import LIVE, STEPS, STREAM, Flush, Writer
 
 from . import saving
 from .core import moves
+from .core.budget import Incident
 from .core.calls import Message
 from .core.chunks import delta_of
 from .core.fold import Fold
@@ -34,7 +35,10 @@ from .core.queue import Item
 from .core.revive import Plan, Resume, revive
 from .core.snapshot import encode
 from .editing import context_record, history_record, state_record
+from .hosting.recovering import Choosing, RecoveryHook
 from .loading import Holder, Loaded, next_input
+from .recovering import Recovering, pause_of
+from .recovery import ChatRecovery
 from .signals import guarded
 from .turn import Turn, why_of
 
@@ -48,6 +52,7 @@ LEASE_STREAMING = 15
 LEASE = 45
 SILENCE = 15 * 60.0  # seconds without a chunk after which the lease is kept no longer, with no deadline
 SILENCE_IN_TOOL = 60 * 60.0
+RELEASE_MARGIN = 2.0  # seconds before a deadline, or a tenth of it, in which the turn is released
 _REPLANS = 8
 _ASK = 1.0  # seconds between two looks for further inputs
 
@@ -67,6 +72,9 @@ class Session:
         deadline: float | None = None,
         client_tools: list[str] | None = None,
         cause: str | None = None,
+        recovery: ChatRecovery | None = None,
+        on_recovery_boot: RecoveryHook | None = None,
+        overlap: str = "queue",
         before_write: Callable[[], None] = lambda: None,
         etags: Callable[[], str] = lambda: "as-given",
     ) -> None:
@@ -78,7 +86,9 @@ class Session:
         self.run = f"r-{self.clock.token()}"
         self.current: Turn | None = None
         self._reload = reload
-        self._deadline = None if deadline is None else self.clock.monotonic() + deadline
+        # A little before the end: the release itself has to reach the store.
+        left = None if deadline is None else deadline - min(RELEASE_MARGIN, deadline / 10)
+        self._deadline = None if left is None else self.clock.monotonic() + left
         self._client_tools = client_tools
         self._cause = cause
         self._before_write = before_write
@@ -88,6 +98,9 @@ class Session:
         self._claiming = False
         self._looked = True  # the boot has just read the in log
         self._notes: list[dict[str, Any]] = []
+        self.recovery = recovery or ChatRecovery()
+        self._recovering = Recovering(self, self.recovery, cause)
+        self._choosing = Choosing(self, on_recovery_boot, overlap, cause)
         self._take(loaded)
         self.booted: RequestStats = store.stats.snapshot()
 
@@ -99,8 +112,17 @@ class Session:
         self._readable = loaded.readable
         self._date_ms = loaded.date_ms
         self._notes += loaded.notes
-        self.busy: Holder | None = loaded.holder(self.clock.now_ms())
+        self._age, self._taken_at = loaded.age(self.clock.now_ms()), self.clock.monotonic()
+        self._released = False
+        pause = pause_of(loaded, self.recovery.limits, self.clock.now_ms())
+        self.busy: Holder | None = loaded.holder(self.clock.now_ms()) or pause
         self._writer = None
+        self._choosing.read_again()
+        self._hydrated = loaded.hydrated
+        self._checkpoint: tuple[bytes, int] | None = None
+        if loaded.held and self.fold.open is None and self.fold.claim is None and not self.fold.budget.claims:
+            nonce, now = loaded.position.nonce, self.clock.now_ms()
+            self._checkpoint = (encode(self.fold, nonce, now, hydrated=True), loaded.position.id)
         self.plan: Plan = revive(self.fold)
 
     # -- what was found ---------------------------------------------------------------------------
@@ -131,6 +153,17 @@ class Session:
         return self.plan.pending_calls
 
     @property
+    def incident(self) -> Incident:
+        """What the turn to take up, or the first owed item, has cost so far, and whether the next boot goes
+        on with it or gives it up (`should_keep_recovering` is not asked)."""
+        return self._recovering.judge(self.fold, self.plan)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last word of the log that was read, by the store's clock."""
+        return self._age + self.clock.monotonic() - self._taken_at
+
+    @property
     def state(self) -> dict[str, Any]:
         return self.fold.state
 
@@ -157,6 +190,10 @@ class Session:
         """Requests, bytes and round trips of this session so far; `booted` has those of the boot."""
         return self.store.stats.snapshot()
 
+    def applied(self, number: int) -> bool:
+        """Whether the input with this id is answered, or spent."""
+        return self.fold.inputs.is_applied(number)
+
     def note(self, code: str, detail: str) -> None:
         """Report something that went wrong and that the session survives."""
         self._notes.append({"code": code, "id": self.fold.cursor, "detail": detail})
@@ -175,6 +212,10 @@ class Session:
         """
         if self.fold.deleted:
             raise Closed(f"session {self.id!r} is deleted; only an explicit create opens it again")
+        if self.fold.closed and self.fold.inputs.owed():
+            raise Closed(f"session {self.id!r} is closed; what came in after that is not answered")
+        if self._released:
+            self._take(self._reload())  # what the attempt has cost is read from the log, as others do
         while not self.deadline_passed():
             turn = self._next_turn()
             if turn is None:
@@ -184,7 +225,13 @@ class Session:
             yield turn
             if turn.open:
                 turn.release()
+                raise Refused(
+                    "the turn was not ended before the next one was asked for: write it inside `with turn:`,"
+                    " or call complete, fail, abort or release; it was released"
+                )
+            self._recovering.ended(turn)
             if turn.status == "released":
+                self._released = True
                 return
 
     def _next_turn(self) -> Turn | None:
@@ -208,30 +255,44 @@ class Session:
         step = moves.next_step(plan)
         if step == "seal":
             return self._finish(moves.sealing(self.fold, plan))
-        if step == "resume":
-            return self.claim(None), False
-        if step == "item":
-            item = plan.pending[0]
-            if item.kind == "close":
+        if step in ("resume", "item"):
+            bodies, keep = self._recovering.instead(step)
+            if bodies is not None:
+                return self._give_up(bodies)
+            choice = self._choosing.choose(step)
+            item = choice.item
+            if choice.ends:
+                return self._finish(choice.between)
+            if item is not None and item.kind == "close":
                 return self._finish(moves.ending(self.fold, plan, item))
-            if item.kind == "action":
+            if item is not None and item.kind == "action" and not choice.between:
                 return Turn(self, item, claimed=False), False
-            return self.claim(item), False
+            return self.claim(item, keep=keep, between=choice.between), False
         return self._finish(moves.spending(plan)) if step == "spend" else (None, False)
 
     def _finish(self, bodies: list[dict[str, Any]]) -> tuple[None, bool]:
         self.end_segment(bodies)
         return None, True
 
-    def claim(self, item: Item | None) -> Turn:
-        """Open a turn, durably, and hand it out. Once it is open, `close` can release it."""
+    def _give_up(self, bodies: list[dict[str, Any]]) -> tuple[None, bool]:
+        try:
+            return self._finish(bodies)
+        except StreamError as error:
+            self._recovering.failed(error)
+            raise
+
+    def claim(
+        self, item: Item | None, *, keep: bool = True, between: list[dict[str, Any]] | None = None
+    ) -> Turn:
+        """Open a turn, durably, and hand it out. Once it is open, `close` can release it. `keep` and `between`
+        as in `moves.opening`."""
         with guarded():
-            self.open_turn(item)
+            self.open_turn(item, keep=keep, between=between)
             return Turn(self, item, claimed=True)
 
-    def open_turn(self, item: Item | None) -> None:
-        """Write the turn-start: the next attempt of the open turn, or a new turn for an item."""
-        bodies = moves.opening(
+    def opening(self, item: Item | None, **options: Any) -> list[dict[str, Any]]:
+        """The records that open the next attempt of the open turn, or a new turn for an item."""
+        return moves.opening(
             self.fold,
             self.plan,
             item,
@@ -239,7 +300,12 @@ class Session:
             message_id=f"msg_{self.clock.token()}",
             cause=self._cause if item is None else None,
             client_tools=self._client_tools,
+            **options,
         )
+
+    def open_turn(self, item: Item | None, **options: Any) -> None:
+        """Write what `opening` says."""
+        bodies = self.opening(item, **options)
         self._claiming = True
         try:
             self.commit(bodies, flush=Flush.NOW)
@@ -308,16 +374,27 @@ class Session:
 
     def save(self) -> None:
         """Save the snapshot. What goes wrong is reported, never raised: the log is the truth."""
-        if self.fold.open is not None or self.fold.claim is not None:
+        if self.fold.open is not None or self.fold.claim is not None or self.fold.budget.claims:
             return
         if not self._readable:
             self.note("snapshot-not-saved", "the stored snapshot could not be read and is not overwritten")
             return
+        if self._hydrated:
+            self._save_cursor()
+            return
         position = self.writer.position
         self.fold.cursor = position.id  # a last heartbeat may stand behind what was applied
-        data = encode(self.fold, position.nonce, self.clock.now_ms())
+        self._store(encode(self.fold, position.nonce, self.clock.now_ms()), position.id)
+
+    def _save_cursor(self) -> None:
+        """Somebody else owns the history: move the cursor up to where they were seen to hold all of it."""
+        if self._checkpoint is not None:
+            self._store(*self._checkpoint)
+            self._checkpoint = None
+
+    def _store(self, data: bytes, cursor: int) -> None:
         try:
-            etag = saving.save(self.store, self.sid, data, self.fold.cursor, self._etag, self._etags())
+            etag = saving.save(self.store, self.sid, data, cursor, self._etag, self._etags())
         except StreamError as error:
             self.note("snapshot-not-saved", str(error))
         else:
@@ -372,15 +449,28 @@ class Session:
     def _edit(self, bodies: list[dict[str, Any]]) -> None:
         if self.fold.deleted:
             raise Closed(f"session {self.id!r} is deleted")
-        first = self._writer is None
+        if self._writer is None:
+            bodies = [self._fence(), *bodies]
         writer = self.writer
-        if first:
-            fence = {"control": "fence", "epoch": self._epoch, "run": self.run, "why": "edit"}
-            bodies = [fence, *bodies]
         self.commit(bodies, flush=Flush.NOW, end_segment=self.fold.open is None)
         if self.fold.open is None and writer.failure is None:
             self.save()
         self.plan = revive(self.fold)
+
+    def clear(self) -> None:
+        """Empty the history, durable at once: an interrupted turn is sealed as aborted, and every message,
+        edit, regenerate, answer and stop that is still owed is spent. Actions and a close stay owed, so does
+        the session's state. Raises Refused while a turn of this session is under way."""
+        if self.current is not None:
+            raise Refused(f"a turn of session {self.id!r} is under way: end it, then clear")
+        fence = [] if self._writer is not None else [self._fence()]
+        self.end_segment([*fence, *moves.clearing(self.fold)])
+        self.plan = revive(self.fold)
+
+    def _fence(self) -> dict[str, Any]:
+        """The record that takes the log over for an edit."""
+        assert self.writer is not None
+        return {"control": "fence", "epoch": self._epoch, "run": self.run, "why": "edit"}
 
     def model_view(self, answer: list[Message]) -> list[Message]:
         """The messages for the model; `answer` is what the open turn's attempt began with."""

@@ -2,7 +2,8 @@
 
 Fencing makes two workers safe; waiting keeps them from paying twice. An open turn whose lease has not run
 out may have a living worker, so a boot waits until it closes its turn or goes stale, and then gives up with
-Busy: the queue delivers the message again.
+Busy: the queue delivers the message again. A turn that was interrupted is taken up again only after a pause
+that grows with each fault; until then the session counts as busy, too.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from streams import log, probe
-from streams.errors import Busy
 from streams.store import Store
 
-from .loading import Loaded, load
+from .core.budget import Limits
+from .loading import Hydrator, Loaded, load
+from .recovering import busy, pause_of
 
 _LOOK_EVERY = 1.0  # seconds
 
@@ -27,8 +29,10 @@ def wait_for(
     wait: float,
     takeover: bool,
     learn: Callable[[probe.Capabilities], None] | None,
+    limits: Limits,
+    hydrate: Hydrator | None = None,
 ) -> Loaded:
-    """Read the session; while a living worker holds it, look again until it ends or goes stale.
+    """Read the session; while a living worker holds it, or it is too soon for the next attempt, look again.
 
     `wait` is in seconds; `learn` is told what the probe found, which is read along where it is given. Raises
     Busy, and what `load` raises.
@@ -36,19 +40,16 @@ def wait_for(
     clock = store.clock
     end = clock.monotonic() + wait
     while True:
-        loaded = load(store, sid, receipt=receipt, capabilities=learn is not None)
+        loaded = load(store, sid, receipt=receipt, capabilities=learn is not None, hydrate=hydrate)
         if loaded.capabilities is not None and learn is not None:
             learn(loaded.capabilities)
-        holder = loaded.holder(clock.now_ms())
-        if takeover or holder is None:
+        holder = None if takeover else loaded.holder(clock.now_ms())
+        holder = holder or pause_of(loaded, limits, clock.now_ms())
+        if holder is None:
             return loaded
         left = end - clock.monotonic()
         if left <= 0:
-            raise Busy(
-                f"session {session_id!r}: run {holder.run} spoke {holder.age:.1f} s ago; do not"
-                f" acknowledge the queue message, come back in {holder.retry_after:.0f} s",
-                retry_after=holder.retry_after,
-            )
+            raise busy(session_id, holder)
         _sleep_while_held(store, sid, loaded, min(left, holder.retry_after))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from snapshotter.database import Database
+from snapshotter.recovery import ChatRecovery
 from snapshotter.session import Session
 from snapshotter.turn import Turn
 from streams.buckets.memory import MemoryBucket, Space
@@ -14,6 +15,7 @@ from streams.testing.clocks import FakeClock
 from streams.testing.faults import FaultyBucket
 
 SID = "chat"
+AT_ONCE = ChatRecovery(max_backoff=0)  # most tests are not about the pause before a further attempt
 Chunk = dict[str, Any]
 Message = dict[str, Any]
 
@@ -25,6 +27,7 @@ class Place:
         self.space = Space()
         self.clock = FakeClock()
         self.bucket = FaultyBucket(MemoryBucket(self.clock, space=self.space), clock=self.clock)
+        options.setdefault("recovery", AT_ONCE)
         self.db = Database(self.bucket, self.clock, **options)
 
     def send(self, message_id: str, **options: Any) -> Any:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from snapshotter import Busy, Database, aio
+from snapshotter import Busy, ChatRecovery, Database, aio
 from streams.buckets.base import Written
 from streams.buckets.memory import MemoryBucket
+
+AT_ONCE = ChatRecovery(max_backoff=0)
 
 Chunk = dict[str, Any]
 
@@ -79,7 +81,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 def test_a_turn_from_send_to_history() -> None:
     async def test() -> None:
-        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
             receipt = await db.send("s", "hi")
             source = Source()
             assert await answer(db, "s", source, receipt=receipt) == 1
@@ -95,7 +97,7 @@ def test_a_turn_from_send_to_history() -> None:
 
 def test_a_cancelled_task_releases_its_turn_and_stays_cancelled() -> None:
     async def test() -> None:
-        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
             await db.send("s", "hi")
             source = Source(hang_after=5)
             task = asyncio.create_task(answer(db, "s", source))
@@ -134,7 +136,7 @@ class SlowBucket(MemoryBucket):
 def test_a_slow_store_does_not_block_the_loop() -> None:
     async def test() -> None:
         bucket = SlowBucket()
-        async with aio.AsyncDatabase(Database(bucket)) as db:
+        async with aio.AsyncDatabase(Database(bucket, recovery=AT_ONCE)) as db:
             await db.send("s", "hi")
             task = asyncio.create_task(answer(db, "s", Source()))
             while not bucket.entered.is_set():
@@ -150,7 +152,7 @@ def test_a_slow_store_does_not_block_the_loop() -> None:
 def test_a_cancellation_during_the_claim_leaves_no_turn_behind() -> None:
     async def test() -> None:
         bucket = SlowBucket()
-        async with aio.AsyncDatabase(Database(bucket)) as db:
+        async with aio.AsyncDatabase(Database(bucket, recovery=AT_ONCE)) as db:
             await db.send("s", "hi")
             task = asyncio.create_task(answer(db, "s", Source()))
             while not bucket.entered.is_set():
@@ -171,7 +173,7 @@ def test_a_cancellation_during_the_claim_leaves_no_turn_behind() -> None:
 
 def test_a_tool_call_is_durable_when_write_returns() -> None:
     async def test() -> None:
-        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
             await db.send("s", "hi")
             async with await db.boot("s") as session:
                 async for turn in session.turns():
@@ -196,7 +198,7 @@ def test_a_tool_call_is_durable_when_write_returns() -> None:
 
 def test_many_sessions_at_once() -> None:
     async def test() -> None:
-        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
             ids = [f"s{n}" for n in range(60)]
             await asyncio.gather(*(db.send(i, "hi") for i in ids))
             assert sum(await asyncio.gather(*(answer(db, i, Source(20)) for i in ids))) == 60
@@ -208,7 +210,7 @@ def test_many_sessions_at_once() -> None:
 
 def test_an_action_is_claimed_by_its_first_chunk_only() -> None:
     async def test() -> None:
-        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
             await db.action("s", "rename", {"to": "x"})
             async with await db.boot("s") as session:
                 async for turn in session.turns():

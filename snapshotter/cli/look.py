@@ -48,9 +48,15 @@ def boot(url: str, session: str, receipt: str | None, as_json: bool) -> None:
     with open_database(url) as db:
         found = db.peek(session, receipt=Receipt.parse(receipt) if receipt is not None else None)
     if as_json:
-        busy = asdict(found.busy) if found.busy is not None else None
+        holder = found.busy
+        busy = {n: getattr(holder, n) for n in ("run", "age", "retry_after")} if holder is not None else None
         stats = {"requests": found.booted.requests, **asdict(found.booted)}
-        told = {**describe(found.fold, found.plan), "busy": busy, "stats": stats}
+        told = {
+            **describe(found.fold, found.plan),
+            "busy": busy,
+            "incident": found.incident.to_json(),
+            "stats": stats,
+        }
         emit({**told, "report": found.report})
         return
     _tell_boot(found)
@@ -73,9 +79,22 @@ def _tell_boot(found: Session) -> None:
         field("pending", "nothing")
     if found.busy is not None:
         busy = found.busy
-        field("busy", f"run {busy.run} spoke {busy.age:.1f} s ago; free in {busy.retry_after:.0f} s at most")
+        if busy.incident is not None:
+            field("busy", f"run {busy.run} has ended; the next attempt begins in {busy.retry_after:.0f} s")
+        else:
+            at_most = f"free in {busy.retry_after:.0f} s at most"
+            field("busy", f"run {busy.run} spoke {busy.age:.1f} s ago; {at_most}")
     else:
         field("busy", "no")
+    incident = found.incident
+    if incident.gives_up:
+        field("incident", f"{incident.reason}: the next boot gives the turn up")
+    elif incident.interruptions or incident.strikes:
+        field(
+            "incident",
+            f"{incident.interruptions} interruptions, {incident.strikes} attempts in a row without progress;"
+            f" attempt {incident.attempt} may begin",
+        )
     if found.state:
         field("state", short(found.state))
     field("cursor", f"in {found.cursor['in']}, out {found.cursor['out']}")

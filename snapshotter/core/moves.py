@@ -2,10 +2,12 @@
 
 Each function returns the records of one segment, so that what belongs together is durable together:
 
-    opening   [input-applied spent] [turn-complete interrupted] turn-start
+    opening   [input-applied spent] [turn-complete interrupted] [what stands between] turn-start
     sealing   [input-applied spent] turn-complete
+    giving up [opening] turn-complete exhausted
     closing   [input-applied stops] turn-complete
     spending  input-applied
+    clearing  [input-applied owed] [turn-complete aborted] history clear
     ending    [input-applied …] [turn-complete interrupted] session-closed
 
 Record bodies have no `id` and no `ts`; the writer gives them.
@@ -30,6 +32,8 @@ _ITEM_MODES = {
     "action": "action",
     "tool-answers": "continue",
 }
+
+_CONVERSATION = ("message", "edit", "regenerate", "answer", "stop")
 
 
 def next_step(plan: Plan) -> str:
@@ -69,23 +73,27 @@ def opening(
     message_id: str,
     cause: str | None = None,
     client_tools: list[str] | None = None,
+    keep: bool = True,
+    between: list[Body] | None = None,
 ) -> list[Body]:
     """Claim the log with the next attempt of the open turn (`item` None), or a new turn for an item.
 
     `message_id` is the fresh id for a new assistant message; a continued or retried one keeps its own.
+    `keep=False`: the next attempt drops what is unfinished. `between`: what has to stand after the turn that
+    was interrupted and before the new one.
     """
     start: Body = {"control": "turn-start"}
     if item is None:
         turn = fold.open
         assert turn is not None
         start |= {"turn": turn.turn, "attempt": turn.attempt + 1, "inputs": list(turn.inputs)}
-        mode, named = MODES[plan.resume.kind], turn.message_id
+        mode, named = MODES[plan.resume.kind] if keep else "retry", turn.message_id
         head = spending(plan)
     else:
         start |= {"turn": fold.turn + 1, "attempt": 1, "inputs": _taken(fold, plan, item)}
         mode = _ITEM_MODES[item.kind]
         named = str(item.message_id) if mode == "continue" else message_id
-        head = [*spending(plan), *interrupting(fold)]
+        head = [*spending(plan), *interrupting(fold), *(between or ())]
         start |= _request(item)
     start |= {"epoch": fold.epoch + 1, "run": run, "seen": fold.inputs.last, "mode": mode, "messageId": named}
     if client_tools is not None:
@@ -118,6 +126,21 @@ def sealing(fold: Fold, plan: Plan) -> list[Body]:
     return [*spending(plan), complete(fold, status, reason=plan.resume.reason)]
 
 
+def exhausting(fold: Fold, plan: Plan, opened: list[Body], error: str, reason: str) -> list[Body]:
+    """Give a turn up: the open one, or one that is `opened` for it. What it has so far is kept."""
+    end = {"status": "exhausted", "error": error, "reason": reason}
+    if opened:
+        return [*opened, {"control": "turn-complete", "turn": opened[-1]["turn"], **end}]
+    assert fold.open is not None
+    return [*spending(plan), {"control": "turn-complete", "turn": fold.open.turn, **end}]
+
+
+def declining(fold: Fold, plan: Plan, *, keep: bool) -> list[Body]:
+    """Close the open turn because its host does not want another attempt."""
+    fields: Body = {"reason": "recovery_declined"} if keep else {"reason": "recovery_declined", "keep": False}
+    return [*spending(plan), complete(fold, "aborted", **fields)]
+
+
 def closing(fold: Fold, status: str, stops: list[int], **fields: Any) -> list[Body]:
     """Close the worker's own turn; the stops that ended it are applied in the same segment."""
     return [*([applied(stops)] if stops else []), complete(fold, status, **fields)]
@@ -132,6 +155,14 @@ def complete(fold: Fold, status: str, **fields: Any) -> Body:
     if status == "error" and turn.error is not None:
         body["error"] = turn.error
     return body | {name: value for name, value in fields.items() if value is not None}
+
+
+def clearing(fold: Fold) -> list[Body]:
+    """Empty the history: what is owed to the conversation is spent, an open turn is sealed as aborted."""
+    held = fold.open.inputs if fold.open is not None else ()
+    owed = [entry.id for entry in fold.inputs.owed(held) if entry.role in _CONVERSATION]
+    end = [complete(fold, "aborted", reason="cleared")] if fold.open is not None else []
+    return [*([applied(owed)] if owed else []), *end, {"control": "history", "op": "clear"}]
 
 
 def ending(fold: Fold, plan: Plan, item: Item) -> list[Body]:

@@ -31,6 +31,8 @@ from snapshotter.turn import Turn
 SESSION = "kill/1"
 WORDS = 12
 EXIT_BUSY = 75
+# These tests kill more often than any budget allows, and do not wait.
+EVER = snapshotter.ChatRecovery(max_backoff=0, max_interrupted_attempts=1_000, max_recovery_work=10**9)
 
 
 class Journal:
@@ -81,7 +83,7 @@ def work(job: dict[str, Any]) -> int:
     polite = snapshotter.release_on_sigterm() if job["signal"] == signal.SIGTERM else nullcontext()
     journal = Journal(job["journal"])
     try:
-        with polite, snapshotter.open(job["url"], durability="live") as db:
+        with polite, snapshotter.open(job["url"], durability="live", recovery=EVER) as db:
             timeout = None if job["kill_after"] is None else 0.0
             with db.boot(SESSION, takeover=job["takeover"], stable_timeout=timeout) as session:
                 for turn in session.turns():

@@ -17,10 +17,12 @@ import pytest
 from crash_checker import check_out, records_of
 from crash_world import When
 
-from snapshotter import Database, Terminated, release_on_sigterm
+from snapshotter import ChatRecovery, Database, Terminated, release_on_sigterm
 from streams.buckets.memory import MemoryBucket, Space
 from streams.testing.clocks import FakeClock
 from streams.testing.faults import Call, FaultyBucket
+
+AT_ONCE = ChatRecovery(max_backoff=0)  # these runs end and begin in no time
 
 SESSION = "chat/1"
 
@@ -72,12 +74,12 @@ def test_sigterm_at_any_call_leaves_nothing_busy(when: When) -> None:
     released = 0
     for number in count(1):
         space, clock = Space(), FakeClock()
-        plain = Database(MemoryBucket(clock, space=space), clock)
+        plain = Database(MemoryBucket(clock, space=space), clock, recovery=AT_ONCE)
         plain.send(SESSION, {"id": "u1", "role": "user", "parts": []})
         terminator = Signaller(signal.SIGTERM, number, when)
         bucket = FaultyBucket(MemoryBucket(clock, space=space), hook=terminator)
         with terminator.listening(), pytest.raises(Terminated) as caught:
-            answer(Database(bucket, clock))
+            answer(Database(bucket, clock, recovery=AT_ONCE))
             # All was done before the signal was heard; or it came with the last request.
             raise Terminated
         if len(bucket.calls) < number:
@@ -98,12 +100,12 @@ def test_sigterm_at_any_call_leaves_nothing_busy(when: When) -> None:
 def test_an_interrupt_at_any_call_leaves_a_log_that_can_be_carried_on(when: When) -> None:
     for number in count(1):
         space, clock = Space(), FakeClock()
-        plain = Database(MemoryBucket(clock, space=space), clock)
+        plain = Database(MemoryBucket(clock, space=space), clock, recovery=AT_ONCE)
         plain.send(SESSION, {"id": "u1", "role": "user", "parts": []})
         signaller = Signaller(signal.SIGINT, number, when)
         bucket = FaultyBucket(MemoryBucket(clock, space=space), hook=signaller)
         with signaller.listening(), suppress(KeyboardInterrupt):
-            answer(Database(bucket, clock))
+            answer(Database(bucket, clock, recovery=AT_ONCE))
         if len(bucket.calls) < number:
             assert number > 8
             break
