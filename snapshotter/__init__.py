@@ -18,6 +18,11 @@ from these, sees the history with the unfinished answer spliced onto it, and car
 from __future__ import annotations
 
 from .database import Database, SessionInfo, open  # noqa: A004 - reads like the built-in on purpose
+from .core.classify import Classified, classify_resume
+from .core.onward import for_model
+from .core.repair import Repaired, normalize_input, repair
+from .core.sanitize import sanitize
+from .core.shorten import shorten
 from .errors import (
     AccessDenied,
     BucketMissing,
@@ -36,6 +41,7 @@ from .errors import (
     InvalidValue,
     Misconfigured,
     NewerVersion,
+    NotResumable,
     Refused,
     Retryable,
     StreamError,
@@ -61,6 +67,7 @@ __all__ = [
     "Busy",
     "ChatRecovery",
     "ChunkError",
+    "Classified",
     "ClockSkew",
     "Closed",
     "Conflict",
@@ -76,11 +83,13 @@ __all__ = [
     "InvalidValue",
     "Misconfigured",
     "NewerVersion",
+    "NotResumable",
     "Receipt",
     "RecoveryChoice",
     "RecoveryContext",
     "RecoveryEvent",
     "Refused",
+    "Repaired",
     "Retryable",
     "Session",
     "SessionInfo",
@@ -93,6 +102,12 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "WrongEndpoint",
+    "classify_resume",
+    "for_model",
+    "normalize_input",
     "open",
     "release_on_sigterm",
+    "repair",
+    "sanitize",
+    "shorten",
 ]

@@ -26,6 +26,7 @@ from streams.store import Retries, Store
 from . import following, histories, sending
 from .core.budget import Limits
 from .core.calls import Message
+from .core.resume import Policies
 from .following import Event
 from .hosting.door import HostDoor
 from .hosting.hydrating import Hydrate, NotDurable
@@ -312,6 +313,7 @@ class Database(HostDoor):
         takeover: bool = False,
         stable_timeout: float | None = None,
         client_tools: list[str] | None = None,
+        tool_policies: Policies | None = None,
         cause: str | None = None,
         overlap: str = "queue",
     ) -> Session:
@@ -321,8 +323,10 @@ class Database(HostDoor):
         id may be left out. `deadline`: seconds until the platform kills this process; the open turn is
         released then. `takeover`: do not wait, the platform knows that the other worker is dead;
         the pause before a further attempt is kept all the same.
-        `client_tools`: names of tools that a client runs, for inputs that do not say. `cause`: why the worker
-        before died, if known. `overlap`: whether user messages that are owed together get an answer each
+        `client_tools`: names of tools that a client runs, for inputs that do not say. `tool_policies`: what
+        becomes of a tool's call that was cut off, `interrupted` (the default: the model is told that it may
+        have run), `rerun` or `reattach` (your tool loop finds it not yet run, or with its progress).
+        `cause`: why the worker before died, if known. `overlap`: whether user messages that are owed together get an answer each
         (`queue`), one together (`merge`), or only the newest one does (`latest`).
 
         Nothing is written before the first turn. Raises Busy (do not acknowledge the queue message), Damaged,
@@ -340,6 +344,7 @@ class Database(HostDoor):
             takeover=takeover,
             deadline=deadline,
             client_tools=client_tools,
+            tool_policies=tool_policies,
             cause=cause,
             overlap=overlap,
             on_recovery_boot=self._on_recovery_boot,

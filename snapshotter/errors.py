@@ -1,6 +1,7 @@
-"""Every error a user can meet, in one place. The tree is drawn in `streams.errors`; two belong to chat:
+"""Every error a user can meet, in one place. The tree is drawn in `streams.errors`; three belong to chat:
 
     Refused   → ChunkError   a chunk that breaks a rule of the stream; nothing was stored
+    Refused   → NotResumable a history that cannot be picked up again, and why
     Retryable → Deadline     the worker's own deadline came; the turn was released for the next worker
 
 `except Retryable` is the one rule that a queue worker needs: do not acknowledge the message.
@@ -36,6 +37,7 @@ from streams.errors import (
 )
 
 from .core.chunks import ChunkError
+from .core.classify import NotResumable
 
 
 class Deadline(Retryable):
@@ -61,6 +63,7 @@ __all__ = [
     "InvalidValue",
     "Misconfigured",
     "NewerVersion",
+    "NotResumable",
     "Refused",
     "Retryable",
     "StreamError",

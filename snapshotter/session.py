@@ -32,6 +32,7 @@ from .core.chunks import delta_of
 from .core.fold import Fold
 from .core.modelview import model_view
 from .core.queue import Item
+from .core.resume import Policies, check_policies
 from .core.revive import Plan, Resume, revive
 from .core.snapshot import encode
 from .editing import context_record, history_record, state_record
@@ -71,6 +72,7 @@ class Session:
         durability: str = "stream",
         deadline: float | None = None,
         client_tools: list[str] | None = None,
+        tool_policies: Policies | None = None,
         cause: str | None = None,
         recovery: ChatRecovery | None = None,
         on_recovery_boot: RecoveryHook | None = None,
@@ -90,6 +92,8 @@ class Session:
         left = None if deadline is None else deadline - min(RELEASE_MARGIN, deadline / 10)
         self._deadline = None if left is None else self.clock.monotonic() + left
         self._client_tools = client_tools
+        check_policies(tool_policies)
+        self._tool_policies = tool_policies
         self._cause = cause
         self._before_write = before_write
         self._etags = etags
@@ -472,9 +476,10 @@ class Session:
         assert self.writer is not None
         return {"control": "fence", "epoch": self._epoch, "run": self.run, "why": "edit"}
 
-    def model_view(self, answer: list[Message]) -> list[Message]:
-        """The messages for the model; `answer` is what the open turn's attempt began with."""
-        return model_view(self.fold, answer)
+    def model_view(self, answer: list[Message], resumed: str | None = None) -> list[Message]:
+        """The messages for the model; `answer` is what the open turn's attempt began with, `resumed` the kind
+        of resumption."""
+        return model_view(self.fold, answer, resumed, self._tool_policies)
 
     # -- leaving ------------------------------------------------------------------------------------
 

@@ -86,8 +86,9 @@ class Turn:
     @property
     def messages(self) -> list[Message]:
         """What the model should see: the history (a compacted context in its place), the inputs that this
-        turn answers, and what an interrupted attempt left of the answer."""
-        return self._session.model_view(self._answer)
+        turn answers, and what an interrupted attempt left of the answer. Repaired, without what providers do
+        not want to see again; in a resumed turn the model is told how to go on."""
+        return self._session.model_view(self._answer, self.kind if self.item is None else None)
 
     @property
     def inputs(self) -> list[dict[str, Any]]:

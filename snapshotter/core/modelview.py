@@ -1,18 +1,41 @@
 """What a model should see of a session, which is not always the whole history.
 
 A compacted context stands in place of everything up to its message; what the open turn has taken, and what
-its answer began with, stand where they belong.
+its answer began with, stand where they belong. All of it is repaired and sanitized; where an attempt was
+interrupted, the next one's model is told how to go on.
 """
 
 from __future__ import annotations
 
 from .calls import Message
 from .fold import Fold
+from .onward import note, with_policies
+from .repair import repair
+from .resume import Policies
+from .sanitize import sanitize
 
 
-def model_view(fold: Fold, answer: list[Message]) -> list[Message]:
-    """The messages for the model; `answer` is what the open turn's attempt began with."""
-    messages = list(fold.chain.messages)
+def model_view(
+    fold: Fold, answer: list[Message], resumed: str | None = None, policies: Policies | None = None
+) -> list[Message]:
+    """The messages for the model; `answer` is what the open turn's attempt began with, `resumed` the kind of
+    resumption where it is not the first attempt, `policies` what becomes of calls that were cut off."""
+    turn = fold.open
+    client_tools = turn.client_tools if turn is not None else ()
+    answer = _repaired(answer, client_tools)
+    if resumed == "recover_tools" and turn is not None and answer:
+        answer[-1] = with_policies(answer[-1], policies, turn.progress)
+    messages = _spliced(fold, _repaired(fold.chain.messages, client_tools), answer)
+    added = note(resumed) if resumed is not None else None
+    return messages if added is None else [*messages, added]
+
+
+def _repaired(messages: list[Message], client_tools: tuple[str, ...]) -> list[Message]:
+    return sanitize(repair(messages, client_tools=client_tools).messages)
+
+
+def _spliced(fold: Fold, messages: list[Message], answer: list[Message]) -> list[Message]:
+    """The answer in its place, and a compacted context in the place of what it covers."""
     upto = fold.chain.find(fold.context["upto"]) if fold.context is not None else None
     turn = fold.open
     if turn is not None and turn.slot is not None:
@@ -22,4 +45,4 @@ def model_view(fold: Fold, answer: list[Message]) -> list[Message]:
         messages += [*turn.asked, *answer]
     if fold.context is None or upto is None:
         return messages
-    return [*fold.context["messages"], *messages[upto + 1 :]]
+    return [*_repaired(fold.context["messages"], ()), *messages[upto + 1 :]]

@@ -29,7 +29,8 @@ def _names(value: Any) -> tuple[str, ...]:
 @dataclass(slots=True)
 class OpenTurn:
     """A turn between its turn-start and its turn-complete. `slot` is the chain position of the message
-    that a continue turn extends in its place; None when the turn's message stands at the end."""
+    that a continue turn extends in its place; None when the turn's message stands at the end. `progress` has, by
+    the place of its part, each call of earlier attempts that was cut off after it had shown some."""
 
     turn: int
     inputs: list[int]
@@ -48,6 +49,7 @@ class OpenTurn:
     asked: list[Message] = field(default_factory=list)
     placed: dict[int, str] = field(default_factory=dict)
     done: list[Message] = field(default_factory=list)
+    progress: dict[int, dict[str, Any]] = field(default_factory=dict)
     alias: dict[str, str] = field(default_factory=dict)
     started: bool = False
     aborted: bool = False
@@ -98,6 +100,7 @@ class OpenTurn:
     def begin_attempt(self, record: dict[str, Any], make: Callable[[Message, int], Accumulator]) -> None:
         """Start the next attempt: from the cleaned message, or what a retry keeps of it."""
         cleaned = self.cleaned()
+        self.progress |= {c["partIndex"]: c for c in cleaned.pending if "progress" in c}
         self.took_grant = self.took_grant or any(granted(p) for _, p in calls_of(self.current()))
         self.done = [cleanup(message, self.client_tools).message for message in self.done]
         self.take(record)
@@ -113,6 +116,7 @@ class OpenTurn:
         if not is_empty(current) or (self.slot is not None and not self.done):
             self.done.append(current)
         self.seed = 0
+        self.progress = {}
         self.acc = make({"id": message_id, "role": "assistant", "parts": []}, 0)
 
     def note(self, kind: str, chunk: dict[str, Any]) -> None:
