@@ -17,12 +17,12 @@ from these, sees the history with the unfinished answer spliced onto it, and car
 
 from __future__ import annotations
 
-from .database import Database, SessionInfo, open  # noqa: A004 - reads like the built-in on purpose
 from .core.classify import Classified, classify_resume
 from .core.onward import for_model
 from .core.repair import Repaired, normalize_input, repair
 from .core.sanitize import sanitize
 from .core.shorten import shorten
+from .database import Database, SessionInfo, open  # noqa: A004 - reads like the built-in on purpose
 from .errors import (
     AccessDenied,
     BucketMissing,

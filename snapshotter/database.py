@@ -326,8 +326,8 @@ class Database(HostDoor):
         `client_tools`: names of tools that a client runs, for inputs that do not say. `tool_policies`: what
         becomes of a tool's call that was cut off, `interrupted` (the default: the model is told that it may
         have run), `rerun` or `reattach` (your tool loop finds it not yet run, or with its progress).
-        `cause`: why the worker before died, if known. `overlap`: whether user messages that are owed together get an answer each
-        (`queue`), one together (`merge`), or only the newest one does (`latest`).
+        `cause`: why the worker before died, if known. `overlap`: whether user messages that are owed together
+        get an answer each (`queue`), one together (`merge`), or only the newest one does (`latest`).
 
         Nothing is written before the first turn. Raises Busy (do not acknowledge the queue message), Damaged,
         Misconfigured, Unreachable.

@@ -29,8 +29,8 @@ def _names(value: Any) -> tuple[str, ...]:
 @dataclass(slots=True)
 class OpenTurn:
     """A turn between its turn-start and its turn-complete. `slot` is the chain position of the message
-    that a continue turn extends in its place; None when the turn's message stands at the end. `progress` has, by
-    the place of its part, each call of earlier attempts that was cut off after it had shown some."""
+    that a continue turn extends in its place; None when the turn's message stands at the end. `progress`
+    has, by the place of its part, each call of earlier attempts that was cut off after it had shown some."""
 
     turn: int
     inputs: list[int]
