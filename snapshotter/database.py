@@ -71,9 +71,9 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     `stable_timeout`: seconds that a boot waits for a living worker before it raises Busy; by default that of
     `recovery`, 25 s: a stream's lease of 15 s and the 7 s of slack, with a margin.
 
-    `on_recovery_boot`: a host's own plan for an interrupted turn (see `RecoveryBoot`). `hydrate`: a host's own
-    history; `hydrate(session_id)` returns its messages. Without a store (`url` None) nothing outlives this
-    process, and a warning, NotDurable, says so.
+    `on_recovery_boot`: a host's own plan for an interrupted turn (see `RecoveryBoot`). `hydrate`: a host's
+    own history; `hydrate(session_id)` returns its messages. Without a store (`url` None) nothing outlives
+    this process, and a warning, NotDurable, says so.
 
     Raises InvalidId for a URL that is not understood, Misconfigured where a driver or credentials lack.
     """

@@ -43,7 +43,7 @@ def save(
         if blob is None:
             etag = None
             continue
-        if int(decode(blob.data, key=key).get("lastOutEventId") or 0) >= cursor:
+        if int(decode(blob.data, key=key, hydrated=True).get("lastOutEventId") or 0) >= cursor:
             return None
         etag = blob.etag
     raise Unreachable(f"{key} changes each time it is looked at; the next turn saves it again")

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from streams.errors import Corrupt, NewerVersion
+from streams.errors import Corrupt, NewerVersion, Refused
 
 from .chain import Chain
 from .fold import Fold
@@ -21,15 +21,16 @@ from .inputs import InputLog
 VERSION = 1
 
 
-def encode(fold: Fold, nonce: str, saved_at: int) -> bytes:
-    """The fold's snapshot document. `nonce` is that of the last out segment, `saved_at` epoch ms.
+def encode(fold: Fold, nonce: str, saved_at: int, *, hydrated: bool = False) -> bytes:
+    """The fold's snapshot document. `nonce` is that of the last out segment, `saved_at` epoch ms. `hydrated`:
+    somebody else owns the history, and the document is a cursor only.
 
     The caller makes sure that the fold stands at a segment's end with no turn open.
     """
     document = {
         "version": VERSION,
         "savedAt": saved_at,
-        "messages": fold.chain.messages,
+        "messages": [] if hydrated else fold.chain.messages,
         "lastOutEventId": str(fold.cursor),
         "lastOutNonce": nonce,
         "lastOutTimestamp": fold.timestamp,
@@ -46,11 +47,15 @@ def encode(fold: Fold, nonce: str, saved_at: int) -> bytes:
         "closed": fold.closed,
         "deleted": fold.deleted,
     }
+    if hydrated:
+        document["hydrated"] = True
     return orjson.dumps(document)
 
 
-def decode(data: bytes, *, key: str = "snapshot.json") -> dict[str, Any]:
-    """The document of a stored snapshot. Raises Corrupt, or NewerVersion naming both versions."""
+def decode(data: bytes, *, key: str = "snapshot.json", hydrated: bool = False) -> dict[str, Any]:
+    """The document of a stored snapshot. Raises Corrupt, NewerVersion naming both versions, or, unless the
+    reader is `hydrated` (it needs no messages, or has them from elsewhere), Refused for a cursor only.
+    """
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -73,6 +78,11 @@ def decode(data: bytes, *, key: str = "snapshot.json") -> dict[str, Any]:
             " nothing was changed",
             key=key,
             offset=0,
+        )
+    if document.get("hydrated") and not hydrated:
+        raise Refused(
+            f"snapshot {key} is a cursor only, its history belongs to a hydrate hook: open the database with"
+            " hydrate=…; nothing was changed"
         )
     problem = _problem(document)
     if problem:
@@ -98,8 +108,6 @@ def _stored_elsewhere(document: dict[str, Any]) -> str | None:
     """What of the history is not in the document itself, in words; None where all of it is."""
     if document.get("blocks"):
         return "sealed blocks"
-    if document.get("hydrated"):
-        return "a history that somebody else owns"
     messages = document.get("messages")
     if isinstance(messages, list) and any(
         type(m) is dict and "ref" in m and "role" not in m for m in messages
