@@ -288,8 +288,8 @@ class Session:
     def claim(
         self, item: Item | None, *, keep: bool = True, between: list[dict[str, Any]] | None = None
     ) -> Turn:
-        """Open a turn, durably, and hand it out. Once it is open, `close` can release it. `keep` and `between`
-        as in `moves.opening`."""
+        """Open a turn, durably, and hand it out. Once it is open, `close` can release it. `keep` and
+        `between` as in `moves.opening`."""
         with guarded():
             self.open_turn(item, keep=keep, between=between)
             return Turn(self, item, claimed=True)
