@@ -61,6 +61,14 @@ class Turn:
     # -- what it knows ----------------------------------------------------------------------------
 
     @property
+    def session_id(self) -> str:
+        return self._session.id
+
+    def now(self) -> float:
+        """Seconds on the session's clock that never go back; for intervals."""
+        return self._session.clock.monotonic()
+
+    @property
     def number(self) -> int:
         """The turn's number in the session, from 1."""
         turn = self._session.fold.open
