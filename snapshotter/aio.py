@@ -21,12 +21,14 @@ import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
+    AsyncIterator,
     Callable,
     Coroutine,
     Iterable,
     Iterator,
 )
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -163,6 +165,9 @@ class AsyncDatabase(_Door):
     close_session = _write(Database.close_session)
     create = _write(Database.create)
     history = _read(Database.history)
+    outcome = _read(Database.outcome)
+    recovering = _read(Database.recovering)
+    clear = _write(Database.clear)
 
     follow = _iterate(Database.follow)
     records = _iterate(Database.records)
@@ -198,6 +203,7 @@ class AsyncSession(_Door):
         """As `Session.edit_history`."""
         await self._pool.finish(partial(self.found.edit_history, op, **fields))
 
+    clear = _write(Session.clear)
     close = _write(Session.close)
 
     def __getattr__(self, name: str) -> Any:
@@ -264,8 +270,9 @@ class AsyncTurn(_Door):
     async def tee(self, chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncGenerator[Chunk, None]:
         """As `Turn.tee`, of an async or a plain iterable; the source is closed in any case."""
         source = chunks if isinstance(chunks, AsyncIterable) else _as_async(chunks)
+        iterator = aiter(source)
         try:
-            async for chunk in source:
+            while (chunk := await self._pull(iterator)) is not _END:
                 if self.turn.stopped:
                     return
                 out = await self.write(chunk)
@@ -276,6 +283,16 @@ class AsyncTurn(_Door):
             if close is not None:
                 await close()
 
+    async def _pull(self, source: AsyncIterator[Any]) -> Any:
+        """The source's next chunk, or _END, under the eye of the turn's watchdog. Raises Stalled."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as scope:
+                self.turn.begin_pull(partial(loop.call_soon_threadsafe, _expire, scope, loop))
+                return await anext(source, _END)
+        finally:
+            self.turn.end_pull()
+
     async def __aenter__(self) -> AsyncTurn:
         return self
 
@@ -283,6 +300,12 @@ class AsyncTurn(_Door):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._pool.finish(partial(self.turn.__exit__, kind, error, trace))
+
+
+def _expire(scope: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
+    """End a wait for the model, if it still waits."""
+    with suppress(RuntimeError):
+        scope.reschedule(loop.time())
 
 
 async def _as_async(chunks: Iterable[T]) -> AsyncGenerator[T, None]:
