@@ -81,7 +81,8 @@ def test_a_retry_shows_nothing_of_a_text_that_was_cut_off(place: Place) -> None:
         assert shape(session.messages)[1] == ("assistant", ["half of it"])
         turn = first_turn(session)
         assert (turn.kind, turn.attempt) == ("retry_response", 2)
-        assert shape(turn.messages) == [("user", ["hi"])]
+        assert shape(turn.messages) == [("user", ["hi"]), ("user", [START_AGAIN])]
+        assert turn.messages[-1]["metadata"] == {"snapshotter": {"resume": "retry_response"}}
 
 
 def test_a_retry_shows_the_steps_that_hold_a_finished_tool_call(place: Place) -> None:
@@ -91,7 +92,10 @@ def test_a_retry_shows_the_steps_that_hold_a_finished_tool_call(place: Place) ->
     with place.db.boot(SID, takeover=True) as session:
         turn = first_turn(session)
         assert turn.kind == "retry_response"
-        assert shape(turn.messages)[1:] == [("assistant", ["step-start:", "tool-tool:output-available"])]
+        assert shape(turn.messages)[1:] == [
+            ("assistant", ["step-start:", "tool-tool:output-available"]),
+            ("user", [START_AGAIN]),
+        ]
 
 
 def test_a_call_that_may_have_run_is_continued_as_an_error(place: Place) -> None:
@@ -104,6 +108,35 @@ def test_a_call_that_may_have_run_is_continued_as_an_error(place: Place) -> None
         part = turn.messages[-1]["parts"][-1]
         assert part["state"] == "output-error"
         assert "may or may not have run" in part["errorText"]
+        assert session.resume.unanswered == ("c1",)
+        assert session.resume.description.startswith("The request stopped while tools were running: tool will")
+
+
+@pytest.mark.parametrize(("policy", "state"), [("rerun", "input-available"), ("reattach", "output-available")])
+def test_a_tool_declared_safe_to_repeat_or_to_reattach_is_left_to_its_runner(
+    place: Place, policy: str, state: str
+) -> None:
+    place.send("u1")
+    progress = {"type": "tool-output-available", "toolCallId": "c1", "output": "half", "preliminary": True}
+    interrupted(place, {"type": "start"}, {"type": "start-step"}, call(), progress)
+    for attempt in (2, 3):  # the progress is still there after another death
+        with place.db.boot(SID, takeover=True, tool_policies={"tool": policy}) as session:
+            turn = first_turn(session)
+            assert (turn.kind, turn.attempt) == ("recover_tools", attempt)
+            part = turn.messages[-1]["parts"][-1]
+            assert part["state"] == state
+            assert part.get("output") == ("half" if policy == "reattach" else None)
+            die(session)
+    with place.db.boot(SID, takeover=True) as session:
+        with first_turn(session) as turn:
+            write_all(turn, [result(), {"type": "finish", "finishReason": "stop"}])
+    assert shape(place.db.history(SID))[1:] == [("assistant", ["step-start:", "tool-tool:output-available"])]
+
+
+def test_an_unknown_tool_policy_is_refused(place: Place) -> None:
+    place.send("u1")
+    with pytest.raises(ValueError, match="use interrupted, rerun or reattach"):
+        place.db.boot(SID, tool_policies={"tool": "twice"})
 
 
 def test_a_released_turn_is_continued_with_all_it_wrote(place: Place) -> None:
@@ -115,7 +148,11 @@ def test_a_released_turn_is_continued_with_all_it_wrote(place: Place) -> None:
     with place.db.boot(SID) as session:
         turn = first_turn(session)
         assert (turn.kind, turn.attempt) == ("continue_response", 2)
-        assert shape(turn.messages) == [("user", ["hi"]), ("assistant", ["half of it"])]
+        assert shape(turn.messages) == [
+            ("user", ["hi"]),
+            ("assistant", ["half of it"]),
+            ("user", [CONTINUE]),
+        ]
         turn.abort()
 
 

@@ -7,7 +7,7 @@ interrupted, the next one's model is told how to go on.
 
 from __future__ import annotations
 
-from .calls import Message
+from .calls import Message, Part
 from .fold import Fold
 from .onward import note, with_policies
 from .repair import repair
@@ -22,12 +22,17 @@ def model_view(
     resumption where it is not the first attempt, `policies` what becomes of calls that were cut off."""
     turn = fold.open
     client_tools = turn.client_tools if turn is not None else ()
-    answer = _repaired(answer, client_tools)
+    # What was just answered is the turn's own business: a refusal, too, is for its tool loop to report.
+    answer = sanitize(repair(answer, client_tools=client_tools, should_repair=_is_unanswered).messages)
     if resumed == "recover_tools" and turn is not None and answer:
         answer[-1] = with_policies(answer[-1], policies, turn.progress)
     messages = _spliced(fold, _repaired(fold.chain.messages, client_tools), answer)
     added = note(resumed) if resumed is not None else None
     return messages if added is None else [*messages, added]
+
+
+def _is_unanswered(part: Part) -> bool:
+    return part.get("state") != "approval-responded"
 
 
 def _repaired(messages: list[Message], client_tools: tuple[str, ...]) -> list[Message]:

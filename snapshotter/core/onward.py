@@ -22,7 +22,10 @@ from .cleanup import cleanup
 from .resume import Policies, check_policies, policy_of
 from .tool_parts import is_interrupted, tool_name, without_mark
 
-START_AGAIN = "Your last response was interrupted before it was complete. Start that response again."
+START_AGAIN = (
+    "Your last response was interrupted before it was complete. Start that response again; what tools have "
+    "already returned still stands."
+)
 CONTINUE = "Your last response stopped before its end. Continue exactly where it stopped; repeat nothing."
 _NOTES = {"retry_response": START_AGAIN, "continue_response": CONTINUE}
 _KINDS = ("call_model", "recover_tools", "retry_response", "continue_response", "waiting")

@@ -47,7 +47,7 @@ def repair(
     """Repair UIMessages; messages without parts stay as they are. Idempotent.
 
     `repair_part` makes the part that stands in the place of a call without a result (default: an errored
-    one); `should_repair` may spare one, which then stays as it is.
+    one); `should_repair` may spare one, or a refused one, which then stays as it is.
     """
     work = _Repair(client_tools, repair_part or interrupted, should_repair or (lambda _: True))
     return Repaired([work.message(m) for m in messages], len(work.ids), work.normalized, tuple(work.ids))
@@ -109,7 +109,8 @@ class _Repair:
 
     def answered(self, part: Part) -> Part:
         approval = part.get("approval")
-        if not (isinstance(approval, dict) and approval.get("approved") is False):
+        denied = isinstance(approval, dict) and approval.get("approved") is False
+        if not denied or not self.should_repair(part):
             return part
         self.ids.append(part["toolCallId"])
         return {**self.normal(part), "state": "output-denied"}

@@ -86,7 +86,7 @@ def describe(kind: str, tools: Iterable[str] = (), policies: Policies | None = N
     if kind == "waiting":
         return f"A person or a client has to answer first{_listed(names)}."
     if kind != "recover_tools":
-        return _SENTENCES[kind]
+        return _SENTENCES.get(kind, kind)
     fates = [
         f"{' and '.join(own)} {fate}"
         for policy, fate in _FATES.items()
