@@ -36,6 +36,7 @@ from snapshotter import (
     Unknown,
     Unreachable,
 )
+from snapshotter.core.onward import CONTINUE, START_AGAIN
 from streams.testing.faults import Fault
 
 

@@ -31,6 +31,7 @@ _COMMANDS = {
     "doctor": "check",
     "replay": "cases",
     "fold": "cases",
+    "classify": "cases",
     "incident": "cases",
 }
 

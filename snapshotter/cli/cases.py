@@ -1,4 +1,4 @@
-"""`replay` and `fold`: the engine's two pure functions, over files. No store is touched.
+"""`replay`, `fold` and `classify`: the engine's pure functions, over files. No store is touched.
 
 They let another implementation, or a person with a stream that looks odd, ask what this one makes of it.
 Input is read exactly: integers of any size, surrogate halves as escaped; NaN and its like are refused.
@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from snapshotter.core.classify import NotResumable, classify_resume
 from snapshotter.core.contract import fold_case
 from snapshotter.core.replay import replay as replay_line
 from snapshotter.core.snapshot import decode
@@ -149,6 +150,51 @@ def incident(
     emit(result)
     if result.get("error") == "gap":
         ctx.exit(GAP)
+
+
+@click.command(
+    short_help="Histories in, how each can be resumed out.",
+    epilog="\b\nExample:\n"
+    '  echo \'[{"role":"user","content":"hi"}]\' | snapshotter classify --json\n'
+    "  snapshotter history ./data chat-42 --json | jq -sc . | snapshotter classify",
+)
+@click.argument("file", type=click.File("rb"), default="-")
+@json_option
+@click.pass_context
+def classify(ctx: click.Context, file: BinaryIO, as_json: bool) -> None:
+    """Say where a history can be picked up again.
+
+    FILE (default: stdin) holds one history a line: a list of messages, or {"messages": […], "turn"?: how the
+    last one's turn ended}. Messages are UIMessages, or plain ones with role, content, tool_calls and stop. For
+    each, one line {"kind", "description", "unanswered"}, or {"error": reason} where there is nothing to
+    resume; "bad_input" for a line that is no history, and exit code 2.
+    """
+    refused = False
+    for line in file:
+        if not line.strip():
+            continue
+        result = _classified(line)
+        refused = refused or result.get("error") == "bad_input"
+        if as_json:
+            emit(result)
+        else:
+            name = "kind" if "kind" in result else "error"
+            field(name, f"{result[name]}: {result['description']}")
+    if refused:
+        ctx.exit(REFUSED)
+
+
+def _classified(line: bytes) -> dict[str, Any]:
+    try:
+        case = loads(line)
+        messages, turn = (case.get("messages"), case.get("turn")) if isinstance(case, dict) else (case, None)
+        if not isinstance(messages, list):
+            raise InvalidValue("a list of messages is needed")
+        return classify_resume(messages, turn).to_json()
+    except NotResumable as error:
+        return {"error": error.reason, "description": str(error)}
+    except InvalidValue as error:
+        return {"error": "bad_input", "description": str(error)}
 
 
 def _records(file: BinaryIO) -> list[Record]:
