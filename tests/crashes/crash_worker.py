@@ -2,9 +2,11 @@
 
 Each line on stdin is a job; a child is forked for it, killed after `kill_after` seconds if it lives that
 long, and its exit code is printed. The nursery kills its own child, which it has not reaped yet, so no
-other process can ever be hit.
+other process can ever be hit. With `dies_at` the child sends the signal to itself as soon as it has written
+so many rows of the journal: that is the middle of a turn on a machine of any speed.
 
-    {"url": …, "journal": path, "takeover": bool, "kill_after": seconds or null, "signal": 9 or 15}
+    {"url": …, "journal": path, "takeover": bool, "signal": 9 or 15,
+     "kill_after": seconds or null, "dies_at": rows or null}
 
 What the engine acknowledged goes to the journal, one JSON line each, in one write:
 
@@ -36,11 +38,17 @@ EVER = snapshotter.ChatRecovery(max_backoff=0, max_interrupted_attempts=1_000, m
 
 
 class Journal:
-    def __init__(self, path: str) -> None:
+    """The journal's end that one worker writes; at row `dies_at` the worker sends `signum` to itself."""
+
+    def __init__(self, path: str, dies_at: int | None, signum: int) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._dies_at, self._signum, self._rows = dies_at, signum, 0
 
     def note(self, *row: Any) -> None:
         os.write(self._file, json.dumps(row).encode() + b"\n")
+        self._rows += 1
+        if self._rows == self._dies_at:
+            os.kill(os.getpid(), self._signum)
 
 
 def answer(turn: Turn, note: Callable[..., None], sleep: Callable[[float], None] = time.sleep) -> None:
@@ -81,10 +89,11 @@ def answer(turn: Turn, note: Callable[..., None], sleep: Callable[[float], None]
 def work(job: dict[str, Any]) -> int:
     """A worker's life. Returns its exit code."""
     polite = snapshotter.release_on_sigterm() if job["signal"] == signal.SIGTERM else nullcontext()
-    journal = Journal(job["journal"])
+    journal = Journal(job["journal"], job["dies_at"], job["signal"])
     try:
         with polite, snapshotter.open(job["url"], durability="live", recovery=EVER) as db:
-            timeout = None if job["kill_after"] is None else 0.0
+            hurried = job["kill_after"] is not None or job["dies_at"] is not None
+            timeout = 0.0 if hurried else None
             with db.boot(SESSION, takeover=job["takeover"], stable_timeout=timeout) as session:
                 for turn in session.turns():
                     number = turn.number
