@@ -25,10 +25,11 @@ from snapshotter.core.calls import Message
 from snapshotter.core.fold import Fold
 from snapshotter.core.moves import Body
 from snapshotter.core.openturn import OpenTurn
-from snapshotter.core.overlap import next_item
+from snapshotter.core.overlap import OVERLAPS, next_item
 from snapshotter.core.queue import Item
 from snapshotter.core.revive import Plan
 from snapshotter.editing import history_record
+from streams.errors import Refused
 
 if TYPE_CHECKING:
     from snapshotter.session import Session
@@ -118,6 +119,8 @@ class Choosing:
     """Chooses for one session: what its host says of an interrupted turn, and which messages overlap."""
 
     def __init__(self, session: Session, hook: RecoveryHook | None, overlap: str, cause: str | None) -> None:
+        if overlap not in OVERLAPS:
+            raise Refused(f"unknown overlap {overlap!r}: {', '.join(OVERLAPS)}")
         self._session = session
         self._hook = hook
         self._overlap = overlap
