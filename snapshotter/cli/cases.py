@@ -173,28 +173,30 @@ def classify(ctx: click.Context, file: BinaryIO, as_json: bool) -> None:
     for line in file:
         if not line.strip():
             continue
-        result = _classified(line)
+        result, told = _classified(line)
         refused = refused or result.get("error") == "bad_input"
         if as_json:
             emit(result)
         else:
             name = "kind" if "kind" in result else "error"
-            field(name, f"{result[name]}: {result['description']}")
+            field(name, f"{result[name]}: {told}")
     if refused:
         ctx.exit(REFUSED)
 
 
-def _classified(line: bytes) -> dict[str, Any]:
+def _classified(line: bytes) -> tuple[dict[str, Any], str]:
+    """The answer for one line, and a sentence for a person."""
     try:
         case = loads(line)
         messages, turn = (case.get("messages"), case.get("turn")) if isinstance(case, dict) else (case, None)
         if not isinstance(messages, list):
             raise InvalidValue("a list of messages is needed")
-        return classify_resume(messages, turn).to_json()
+        found = classify_resume(messages, turn)
     except NotResumable as error:
-        return {"error": error.reason, "description": str(error)}
+        return {"error": error.reason}, str(error)
     except InvalidValue as error:
-        return {"error": "bad_input", "description": str(error)}
+        return {"error": "bad_input"}, str(error)
+    return found.to_json(), found.description
 
 
 def _records(file: BinaryIO) -> list[Record]:
