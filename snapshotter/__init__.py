@@ -44,6 +44,7 @@ from .errors import (
     NotResumable,
     Refused,
     Retryable,
+    Stalled,
     StreamError,
     Throttled,
     TooLarge,
@@ -58,6 +59,7 @@ from .recovery import ChatRecovery, RecoveryChoice, RecoveryContext, RecoveryEve
 from .session import Session
 from .signals import Terminated, release_on_sigterm
 from .turn import Turn
+from .watchdog import watch
 
 __version__ = "0.1.0"
 
@@ -93,6 +95,7 @@ __all__ = [
     "Retryable",
     "Session",
     "SessionInfo",
+    "Stalled",
     "StreamError",
     "Terminated",
     "Throttled",
@@ -110,4 +113,5 @@ __all__ = [
     "repair",
     "sanitize",
     "shorten",
+    "watch",
 ]

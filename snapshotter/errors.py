@@ -1,8 +1,9 @@
-"""Every error a user can meet, in one place. The tree is drawn in `streams.errors`; three belong to chat:
+"""Every error a user can meet, in one place. The tree is drawn in `streams.errors`; four belong to chat:
 
     Refused   → ChunkError   a chunk that breaks a rule of the stream; nothing was stored
     Refused   → NotResumable a history that cannot be picked up again, and why
     Retryable → Deadline     the worker's own deadline came; the turn was released for the next worker
+    Retryable → Stalled      the model's stream fell silent; the turn was released for the next worker
 
 `except Retryable` is the one rule that a queue worker needs: do not acknowledge the message.
 """
@@ -45,6 +46,11 @@ class Deadline(Retryable):
     queue message; the next worker goes on from what is stored."""
 
 
+class Stalled(Retryable):
+    """The model's stream said nothing for `stall_timeout` seconds while no tool was at work: it was closed,
+    and the turn released. Do not acknowledge the queue message; the next worker goes on."""
+
+
 __all__ = [
     "AccessDenied",
     "BucketMissing",
@@ -66,6 +72,7 @@ __all__ = [
     "NotResumable",
     "Refused",
     "Retryable",
+    "Stalled",
     "StreamError",
     "Throttled",
     "TooLarge",

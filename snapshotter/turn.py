@@ -16,26 +16,31 @@ between them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from streams.errors import StreamError
+from streams.errors import InvalidValue, Refused, StreamError, TooLarge
 from streams.writer import Flush
 
-from .chunkwriter import Chunk, ChunkWriter
+from .chunkwriter import Chunk, ChunkWriter, storable
 from .core import moves
-from .core.calls import Message
+from .core.calls import Message, calls_of, granted
+from .core.chunks import ChunkError
 from .core.cleanup import is_empty
 from .core.queue import Item
-from .core.values import clean
+from .core.values import clean, to_plain
 from .editing import context_record, history_record, state_record
-from .errors import Deadline
+from .errors import Deadline, Stalled
 from .signals import Terminated, guarded
 from .watch import Watch
+from .watchdog import close_quietly, stalled
 
 if TYPE_CHECKING:
     from .session import Session
+
+_END = object()
 
 
 class Turn:
@@ -55,6 +60,8 @@ class Turn:
         self._answer: list[Message] = []
         self._watch: Watch | None = None
         self._recovery: Any = None
+        self._interrupt: Callable[[], object] | None = None
+        self._pull_began = 0.0
         if claimed:
             self._begin()
 
@@ -72,7 +79,9 @@ class Turn:
     def number(self) -> int:
         """The turn's number in the session, from 1."""
         turn = self._session.fold.open
-        return turn.turn if turn is not None else self._session.fold.turn
+        if turn is not None and (self._claimed or self._ended):
+            return turn.turn
+        return self._session.fold.turn + (0 if self._claimed else 1)
 
     @property
     def attempt(self) -> int:
@@ -175,18 +184,72 @@ class Turn:
 
     def tee(self, chunks: Iterable[Any]) -> Generator[Chunk, None, None]:
         """Write each chunk and hand it on, for the caller to forward. Ends early when the turn is stopped;
-        the source is closed in any case."""
+        the source is closed in any case.
+
+        A stream that was paid for is not thrown away for one odd chunk: a chunk type that is not known yet is
+        handed on and not stored, a tool's result that cannot be stored (too large, no JSON) becomes an error
+        of that call; both are reported. Everything else raises as `write` does.
+        """
+        source = iter(chunks)
         try:
-            for chunk in chunks:
+            while (chunk := self._pull(source, chunks)) is not _END:
                 if self.stopped:
                     return
-                out = self.write(chunk)
+                out, barrier = self.pass_on(chunk)
+                if barrier:
+                    self._session.writer.flush()
                 if out is not None:
                     yield out
         finally:
             close = getattr(chunks, "close", None)
             if close is not None:
                 close()
+
+    def _pull(self, source: Iterator[Any], chunks: Any) -> Any:
+        """The source's next chunk, or _END, under the eye of the watchdog. Raises Stalled."""
+        self.begin_pull(partial(close_quietly, chunks))
+        try:
+            return next(source, _END)
+        finally:
+            self.end_pull()
+
+    def begin_pull(self, interrupt: Callable[[], object]) -> None:
+        """From now on the caller waits for the model; `interrupt` ends that where it can be ended."""
+        self._pull_began, self._interrupt = self._session.clock.monotonic(), interrupt
+
+    def end_pull(self) -> None:
+        """The model has said something. Raises Stalled when that was too late."""
+        self._interrupt = None
+        if isinstance(self._error, Stalled):
+            raise self._error
+
+    def stalls(self) -> bool:
+        """For the watcher: True when the model has been silent for too long, and nothing is at work. The turn
+        is released then, and the stream closed."""
+        timeout = self._session.recovery.stall_timeout
+        interrupt = self._interrupt
+        if timeout <= 0 or interrupt is None or self.at_work:
+            return False
+        if self._session.clock.monotonic() - self._pull_began <= timeout:
+            return False
+        self._error = stalled(timeout)
+        interrupt()
+        self.release("stall")
+        return True
+
+    def pass_on(self, chunk: Any) -> tuple[Chunk | None, bool]:
+        """As `write_nowait`, for a stream that is passed on: see `tee`."""
+        try:
+            return self.write_nowait(chunk)
+        except (ChunkError, TooLarge, InvalidValue) as error:
+            if isinstance(error, ChunkError) and error.rule == "unknown-type":
+                self._session.note("unknown-chunk", f"{error}; handed on, not stored")
+                return to_plain(chunk), False
+            instead = storable(chunk, error)
+            if instead is None:
+                raise
+            self._session.note("result-not-stored", str(error))
+            return self.write_nowait(instead)
 
     def flush(self) -> None:
         """Return when everything written so far is durable."""
@@ -243,6 +306,7 @@ class Turn:
         current = turn.current()
         keeps = turn.slot is not None or not is_empty(current)
         self._answer = [*turn.done, current] if keeps else list(turn.done)
+        self._chunks.calls.update(part["toolCallId"] for _, part in calls_of(current) if granted(part))
         session.current = self
         session.writer.reset_pace()
         session.writer.beating = True
@@ -253,7 +317,7 @@ class Turn:
         if self._error is not None:
             raise self._error
         if self._ended:
-            raise ValueError("this turn has ended")
+            raise Refused("this turn has ended; the loop hands out the next one")
         if self._session.deadline_passed():
             self.release("deadline")
             raise self._error or Deadline("the deadline has passed; the turn was released")
@@ -266,8 +330,8 @@ class Turn:
     ) -> None:
         if error is None:
             self.complete()
-        elif not self._ended:
-            self.release(why_of(error))
+        else:
+            self.release(why_of(error))  # waits for the watcher, should that be releasing it just now
 
     def complete(self) -> None:
         """End the turn in good order; what leaving the block does. Returns when it is durable."""
@@ -375,4 +439,6 @@ def why_of(error: BaseException) -> str:
         return "signal"
     if isinstance(error, Deadline):
         return "deadline"
+    if isinstance(error, Stalled):
+        return "stall"
     return "error" if isinstance(error, Exception) else "cancelled"

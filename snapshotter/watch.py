@@ -1,4 +1,4 @@
-"""The watcher of an open turn: has somebody asked to stop it, has its deadline come?
+"""The watcher of an open turn: has somebody asked to stop it, has its deadline come, does the model hang?
 
 The next input's key is known by name, so asking costs one GET: once a second while text streams, every
 five seconds while a tool is at work. What arrives is kept for the turn to take in at its end; a fault of
@@ -64,6 +64,8 @@ class Watch:
                     return
             if self._session.deadline_passed():
                 self._turn.release("deadline")
+                return
+            if self._turn.stalls():
                 return
             self._ask()
 
