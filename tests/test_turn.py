@@ -121,13 +121,13 @@ def test_a_tool_declared_safe_to_repeat_or_to_reattach_is_left_to_its_runner(
     progress = {"type": "tool-output-available", "toolCallId": "c1", "output": "half", "preliminary": True}
     interrupted(place, {"type": "start"}, {"type": "start-step"}, call(), progress)
     for attempt in (2, 3):  # the progress is still there after another death
-        with place.db.boot(SID, takeover=True, tool_policies={"tool": policy}) as session:
-            turn = first_turn(session)
-            assert (turn.kind, turn.attempt) == ("recover_tools", attempt)
-            part = turn.messages[-1]["parts"][-1]
-            assert part["state"] == state
-            assert part.get("output") == ("half" if policy == "reattach" else None)
-            die(session)
+        session = place.db.boot(SID, takeover=True, tool_policies={"tool": policy})
+        turn = first_turn(session)
+        assert (turn.kind, turn.attempt) == ("recover_tools", attempt)
+        part = turn.messages[-1]["parts"][-1]
+        assert part["state"] == state
+        assert part.get("output") == ("half" if policy == "reattach" else None)
+        die(session)
     with place.db.boot(SID, takeover=True) as session:
         with first_turn(session) as turn:
             write_all(turn, [result(), {"type": "finish", "finishReason": "stop"}])
