@@ -31,7 +31,7 @@ from .core.budget import Incident
 from .core.calls import Message
 from .core.fold import Fold
 from .core.snapshot import decode, restore
-from .hosting.hydrating import overlay, seed
+from .hosting.hydrating import Hydration
 
 SLACK = 7  # seconds past its lease after which a writer counts as gone
 _ATTEMPTS = 3
@@ -125,7 +125,7 @@ def _load(
 ) -> Loaded:
     first = _first_trip(store, sid, receipt, capabilities)
     document, problem = _document(sid, first.snapshot, hydrated=hydrate is not None)
-    given = hydrate() if hydrate is not None else None
+    hydration = Hydration(hydrate(), document) if hydrate is not None else None
     cursor, applied = Cursor(), 0
     if document is not None:
         cursor = Cursor(int(document.get("lastOutEventId") or 0), document.get("lastOutNonce") or "")
@@ -153,7 +153,7 @@ def _load(
         tail = found[1] if wants_tail else tail
         if wants_tail and not listed_in:
             first.inputs += read_inputs(store, sid, range(first.newest_in + 1, found[2] + 1))
-    fold = _fold(store, sid, document, first.inputs, tail, given)
+    fold = _fold(store, sid, document, first.inputs, tail, hydration)
     loaded = Loaded(
         fold=fold,
         position=tail.last,
@@ -163,8 +163,8 @@ def _load(
         capabilities=first.capabilities,
         date_ms=first.out.date_ms,
     )
-    if given is not None:
-        loaded.hydrated, loaded.held = True, overlay(fold, given) and _holds(given, document)
+    if hydration is not None:
+        loaded.hydrated, loaded.held = True, hydration.finish(fold)
     if problem is not None:
         loaded.notes.append({"code": "snapshot-unreadable", "id": 0, "detail": str(problem)})
     if tail.segments:
@@ -190,12 +190,6 @@ def _first_trip(store: Store, sid: str, receipt: int | None, capabilities: bool)
         if not inputs:
             newest = newest_input(store, sid)
     return _First(found[0], found[1], newest, inputs, found[3] if capabilities else None)
-
-
-def _holds(given: list[Message], document: dict[str, Any] | None) -> bool:
-    """Whether the hook's history has every message of a snapshot from the time before there was a hook."""
-    known = {message.get("id") for message in given}
-    return all(m.get("id") in known for m in (document or {}).get("messages") or ())
 
 
 def _document(sid: str, blob: Blob | None, *, hydrated: bool) -> tuple[dict[str, Any] | None, Corrupt | None]:
@@ -255,12 +249,12 @@ def _fold(
     document: dict[str, Any] | None,
     inputs: list[Record],
     tail: Tail,
-    given: list[Message] | None,
+    hydration: Hydration | None,
 ) -> Fold:
     for attempt in range(1, _ATTEMPTS + 1):
         fold = restore(document) if document is not None else Fold()
-        if given is not None:
-            seed(fold, given, inputs, tail.records)
+        if hydration is not None:
+            hydration.seed(fold, inputs, tail.records)
         try:
             for record in sorted(inputs, key=lambda r: r["id"]):
                 fold.feed(record)

@@ -26,6 +26,9 @@ from streams.errors import InvalidValue
 Hydrate = Callable[[str], Sequence[Message]]
 Record = dict[str, Any]
 
+# What removes messages behind the one that it names, and that one's role.
+_CUTS = {"edit": "user", "regenerate": "assistant", "truncate-after": "user"}
+
 
 class NotDurable(UserWarning):
     """Something that a host may expect to survive will not."""
@@ -41,15 +44,64 @@ def asked(hydrate: Hydrate, session_id: str) -> list[Message]:
     return messages
 
 
-def seed(fold: Fold, given: Sequence[Message], inputs: Iterable[Record], tail: Iterable[Record]) -> None:
-    """Begin with the hook's messages, without those that the inputs and the tail will bring."""
-    coming = _made(tail)
-    for record in inputs:
-        if record.get("kind") in ("message", "edit") and not fold.inputs.is_applied(record["id"]):
-            message = record.get("message")
-            if isinstance(message, dict) and message.get("role") == "user":
-                coming.add(id_of(message))
-    fold.chain = Chain(message for message in given if id_of(message) not in coming)
+class Hydration:
+    """The hook's history laid under, and over, one reading of a session."""
+
+    def __init__(self, given: Sequence[Message], document: Record | None) -> None:
+        self._known = {id_of(message): message for message in given}
+        self._given = list(given)
+        self._stored = (document or {}).get("messages") or ()
+        self._stand_ins: list[Message] = []
+
+    def seed(self, fold: Fold, inputs: Iterable[Record], tail: Sequence[Record]) -> None:
+        """Begin with the hook's messages, without those that the inputs and the tail will bring."""
+        coming = _made(tail)
+        known = {record["id"]: record for record in inputs}
+        for number, record in known.items():
+            if record.get("kind") in ("message", "edit") and not fold.inputs.is_applied(number):
+                message = record.get("message")
+                if isinstance(message, dict) and message.get("role") == "user":
+                    coming.add(id_of(message))
+        kept = [message for message in self._given if id_of(message) not in coming]
+        self._stand_ins = _stand_ins(coming | set(self._known), known, tail)
+        fold.chain = Chain([*kept, *self._stand_ins])
+
+    def finish(self, fold: Fold) -> bool:
+        """Let the hook's messages win by id. True when the hook holds every settled message, and all that a
+        snapshot from before there was a hook holds: then the cursor may move."""
+        self._without_stand_ins(fold)
+        turn = fold.open
+        for position, message in enumerate(fold.chain.messages):
+            own = self._known.get(id_of(message))
+            if own is not None and own != message and (turn is None or position != turn.slot):
+                fold.chain.set(position, own)
+        if turn is not None:
+            turn.asked = [self._known.get(id_of(message), message) for message in turn.asked]
+        return all(id_of(message) in self._known for message in (*fold.chain.messages, *self._stored))
+
+    def _without_stand_ins(self, fold: Fold) -> None:
+        gone = {id(message) for message in self._stand_ins}
+        turn = fold.open
+        for position in range(len(fold.chain) - 1, -1, -1):
+            if id(fold.chain.messages[position]) in gone:
+                fold.chain.splice(position, position + 1)
+                if turn is not None and turn.slot is not None and turn.slot > position:
+                    turn.slot -= 1
+
+
+def _stand_ins(there: set[str], inputs: dict[int, Record], tail: Sequence[Record]) -> list[Message]:
+    """The hook may have seen an edit or a regenerate that the tail is about to repeat: its target is gone
+    then, and what the tail made after it has to go again. Something stands in for the target, where it stood:
+    before all that the tail makes, and before the targets of what was done earlier."""
+    found: dict[str, Message] = {}
+    for record in tail:
+        named = record.get("inputs")
+        numbers = named if isinstance(named, list) else []
+        for operation in (record, *(inputs[n] for n in numbers if type(n) is int and n in inputs)):
+            target, kind = operation.get("messageId"), operation.get("kind", operation.get("op"))
+            if kind in _CUTS and isinstance(target, str) and target not in there:
+                found.setdefault(target, {"id": target, "role": _CUTS[kind], "parts": []})
+    return list(reversed(found.values()))
 
 
 def _made(tail: Iterable[Record]) -> set[str]:
@@ -69,18 +121,3 @@ def _made(tail: Iterable[Record]) -> set[str]:
         if isinstance(named, str) and named not in continued:
             made.add(named)
     return made
-
-
-def overlay(fold: Fold, given: Sequence[Message]) -> bool:
-    """Let the hook's messages win by id. True when the hook holds every settled message."""
-    known = {id_of(message): message for message in given}
-    slot = fold.open.slot if fold.open is not None else None
-    held = True
-    for position, message in enumerate(fold.chain.messages):
-        own = known.get(id_of(message))
-        held = held and own is not None
-        if own is not None and own != message and position != slot:
-            fold.chain.set(position, own)
-    if fold.open is not None:
-        fold.open.asked = [known.get(id_of(message), message) for message in fold.open.asked]
-    return held

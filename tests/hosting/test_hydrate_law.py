@@ -1,0 +1,85 @@
+"""Whoever owns the history, it is the same history: a host that stores now and then, and one that never
+hears of storing, see the same after any course of events."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from chat_samples import (
+    SID,
+    Message,
+    Place,
+    call,
+    die,
+    result,
+    saying,
+    shape,
+    text,
+    user,
+    write_all,
+)
+
+
+class Lazy:
+    """A host that copies the settled history into its own store now and then."""
+
+    def __init__(self) -> None:
+        self.kept: list[Message] = []
+        self.place = Place(hydrate=lambda _: json.loads(json.dumps(self.kept)))
+
+
+def course(rng: random.Random) -> list[tuple[str, int]]:
+    """A course of events: (what happens, a number that decides how)."""
+    kinds = ["send", "work", "work", "die", "edit", "regenerate", "call", "store", "store"]
+    return [("send", 0), *((rng.choice(kinds), rng.randrange(1 << 16)) for _ in range(rng.randrange(3, 25)))]
+
+
+def run(place: Place, event: str, n: int, host: Lazy | None) -> None:
+    users = [m["id"] for m in place.db.history(SID) if m["role"] == "user"]
+    if event == "send":
+        place.send(f"u{n}")
+    elif event == "edit" and users:
+        place.db.edit(SID, users[n % len(users)], user(f"e{n}", "edited"))
+    elif event == "regenerate":
+        place.db.regenerate(SID)
+    elif event == "store" and host is not None:
+        host.kept = place.db.load(SID).fold.chain.messages
+    elif event in ("work", "die", "call"):
+        place.clock.advance(3600)
+        with place.db.boot(SID) as session:
+            work(session, event, n)
+
+
+def work(session: object, event: str, n: int) -> None:
+    for turn in session.turns():  # type: ignore[attr-defined]
+        if event == "die":
+            write_all(turn, [{"type": "start"}, {"type": "start-step"}, *text(f"half {n}")])
+            if n % 2:
+                write_all(turn, [call(), result()])
+            turn.flush()
+            die(session)  # type: ignore[arg-type]
+            session.current = None  # type: ignore[attr-defined]
+            return
+        with turn:
+            write_all(turn, [call(f"c{n}"), result(f"c{n}")] if event == "call" else saying(f"done {n}"))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_history_is_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(4):
+        lazy, plain = Lazy(), Place()
+        events = course(rng)
+        for event, n in events:
+            run(lazy.place, event, n, lazy)
+            run(plain, event, n, None)
+            ours, theirs = lazy.place.db.history(SID), plain.db.history(SID)
+            assert shape(ours) == shape(theirs), (seed, event, events)
+            assert [m["id"] for m in ours if m["role"] == "user"] == [
+                m["id"] for m in theirs if m["role"] == "user"
+            ]
+            found, other = lazy.place.db.peek(SID), plain.db.peek(SID)
+            assert [i.ids for i in found.pending] == [i.ids for i in other.pending]
+            assert found.resume.kind == other.resume.kind
