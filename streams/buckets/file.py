@@ -39,6 +39,7 @@ from streams.clock import Clock, SystemClock
 from streams.errors import (
     AccessDenied,
     InvalidId,
+    Misconfigured,
     PreconditionFailed,
     StreamError,
     Unknown,
@@ -49,14 +50,16 @@ from streams.errors import (
 _OWN = ".snapshotter"
 _STALE_MS = 3_600_000  # a temporary file this old belongs to nobody any more
 _LOCKS = 64  # keys share this many locks, so that sessions do not wait for one another's syncs
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 
 
 class FileBucket:
     """A bucket in the folder `path`, which is made by the first write.
 
-    Raises AccessDenied (EACCES, EPERM, EROFS), InvalidId (names too long, or a key below another key),
-    Unreachable (disk full, out of descriptors, I/O error on a read) and Unknown (a failed sync).
+    Raises Misconfigured (no folder can ever be made there), AccessDenied (EACCES, EPERM, EROFS), InvalidId
+    (names too long, or a key below another key), Unreachable (disk full, out of descriptors, I/O error on a
+    read) and Unknown (a failed sync).
     """
 
     trusted = True
@@ -249,14 +252,30 @@ class FileBucket:
             return
         if folder != self._root:
             self._make(folder.parent)
-        elif not folder.parent.is_dir():
-            missing = [p for p in folder.parents if not p.is_dir()]
-            for parent in reversed(missing):
-                parent.mkdir(exist_ok=True)
-                _sync_directory(parent.parent)
-        folder.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
+        else:
+            self._make_root()
         _sync_directory(folder.parent)
         self._synced.add(folder)
+
+    def _make_root(self) -> None:
+        """Raises Misconfigured, or AccessDenied, where no later attempt would fare better."""
+        missing = [parent for parent in self._root.parents if not parent.is_dir()]
+        for folder in (*reversed(missing), self._root):
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                told = f"the store's folder {self._root} cannot be made: {folder}: {error.strerror}"
+                if error.errno in _DENIED:
+                    raise AccessDenied(f"{told}; give this user access, or name another folder") from error
+                # A parent that was there a moment ago was removed by somebody: that is worth another attempt.
+                if error.errno == errno.ENOENT and not folder.parent.is_dir():
+                    raise
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
+                    raise Misconfigured(f"{told}; name another folder") from error
+                raise
+            if folder != self._root:
+                _sync_directory(folder.parent)
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
@@ -332,7 +351,7 @@ def _translated(key: str) -> Iterator[None]:
 
 
 def _typed(error: OSError, key: str) -> StreamError:
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in _DENIED:
         return AccessDenied(f"{key}: {error.strerror}; give this user access to the store's folder")
     if error.errno == errno.ENAMETOOLONG:
         return InvalidId(f"{key[:60]}…: a name is longer than the filesystem takes; use a shorter session id")

@@ -25,7 +25,7 @@ import certifi
 import urllib3
 from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
-from urllib3.exceptions import HTTPError, SSLError
+from urllib3.exceptions import HTTPError
 
 from streams.buckets.base import Blob, Entry, Head, Page, Written
 from streams.buckets.names import KEY_BYTES, check_path, check_prefix, root_of
@@ -39,7 +39,9 @@ from streams.buckets.remote import (
     Keys,
     date_of,
     error_for,
+    is_plea_for_tls,
     iso_of,
+    no_answer,
     not_s3,
 )
 from streams.errors import (
@@ -48,14 +50,14 @@ from streams.errors import (
     Misconfigured,
     PreconditionFailed,
     StreamError,
-    Unreachable,
-    WrongEndpoint,
 )
 
 T = TypeVar("T")
 
 _EXECUTE = ("method", "bucket_name", "object_name", "body", "headers", "query_params")
 _NO_KEY = frozenset({"NoSuchKey"})
+_PLAIN = "add ?secure=0 to the URL (or begin OBJECT_STORE_BASE_URL with http://)"
+_SECURE = "add ?secure=1 to the URL (or begin OBJECT_STORE_BASE_URL with https://)"
 
 
 class MinioBucket:
@@ -214,7 +216,7 @@ class MinioBucket:
             if error.code not in STALE_KEYS or refreshed:
                 raise error_for(status, error.code or "", what) from error
         except (MinioException, HTTPError, OSError, ValueError, TypeError) as error:
-            raise _typed(error, what) from error
+            raise _typed(error, what, self._endpoint.geturl()) from error
         self._rebuild(built)
         return self._ask(method, key, absent=absent, refreshed=True, **request)
 
@@ -255,16 +257,23 @@ def check_driver(client: Minio) -> None:
         raise Misconfigured("this version of minio is not supported: pip install 'minio>=7.2,<7.3'")
 
 
-def _typed(error: Exception, what: str) -> StreamError:
+def _typed(error: Exception, what: str, endpoint: str) -> StreamError:
     """The typed error for an answer that is not S3's XML, or for none at all."""
-    if isinstance(error, InvalidResponseError | ServerError):
+    refusal = isinstance(error, InvalidResponseError | ServerError)
+    if refusal and not is_plea_for_tls(error):
         # One of the two; minio-py has no public name for the first.
         return error_for(int(getattr(error, "_code", 0) or getattr(error, "_status_code", 0)), "", what)
-    if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return WrongEndpoint(f"{what}: the endpoint's certificate cannot be verified")
-    if isinstance(error, HTTPError | OSError):
-        return Unreachable(f"{what}: no whole answer ({type(error).__name__})")
+    if refusal or isinstance(error, HTTPError | OSError):
+        return no_answer(what, error, endpoint, plain=_PLAIN, secure=_SECURE, lost=_lost(endpoint))
     return Misconfigured(f"{what}: the driver cannot make this request ({type(error).__name__})")
+
+
+def _lost(endpoint: str) -> str:
+    """For an endpoint that is one bare word, as in `minio://bucket/path`, where the host was forgotten."""
+    parts = urlsplit(endpoint)
+    if parts.port or "." in (parts.hostname or "") or parts.hostname in ("localhost", "::1"):
+        return ""
+    return f"{parts.hostname!r} is taken for the host: a URL reads minio://host:port/bucket/path"
 
 
 def _etag(headers: Any, what: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
 
 from streams.errors import (
     AccessDenied,
@@ -46,7 +47,10 @@ STALE_KEYS = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRe
 
 _BY_CODE: dict[str, tuple[type[StreamError], str]] = {
     "NoSuchBucket": (BucketMissing, "create the bucket, or mend the URL"),
-    "AccessDenied": (AccessDenied, "allow these credentials to get, put, list and delete below the prefix"),
+    "AccessDenied": (
+        AccessDenied,
+        "allow these credentials GetObject, PutObject, DeleteObject and ListBucket below the prefix",
+    ),
     "AllAccessDisabled": (AccessDenied, "the store disabled all access to this bucket"),
     "AccountProblem": (AccessDenied, "the store reports a problem with the account"),
     **dict.fromkeys(
@@ -131,6 +135,52 @@ def iso_of(text: str | None) -> int | None:
     except ValueError:
         return None
     return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+# How it shows that only one of the two speaks TLS; a server in Go says so in plain text.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST")
+_WANTS_TLS = "HTTP request to an HTTPS server"
+_CLOSED = ("Connection aborted", "Connection was closed", "Connection broken", "BadStatusLine")
+
+
+def is_plea_for_tls(answer: object) -> bool:
+    """Whether a server said in plain text that it speaks TLS alone. `answer`: an error with it, or a body."""
+    return _WANTS_TLS in str(answer)
+
+
+def address_of(endpoint: str) -> str:
+    """`host:port` of an endpoint's URL, also where the port is the scheme's own."""
+    parts = urlsplit(endpoint)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def no_answer(
+    what: str, error: Exception, endpoint: str, *, plain: str, secure: str, lost: str = ""
+) -> StreamError:
+    """For a request that got no S3 answer, or none at all: which endpoint, and what may cure it.
+
+    `plain` and `secure` say how this driver's URL is turned to http and to https; `lost` what a host that is
+    not found, or that refuses the connection, may come from.
+    """
+    address, text = address_of(endpoint), f"{error} {getattr(error, 'kwargs', {}).get('error', '')}"
+    told, tls = (
+        f"{what}: no whole answer from {address} ({type(error).__name__})",
+        endpoint.startswith("https:"),
+    )
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return WrongEndpoint(f"{what}: the certificate of {address} cannot be verified")
+    if tls and any(sign in text for sign in _NO_TLS):
+        return WrongEndpoint(f"{what}: {address} does not speak TLS; for plain http {plain}")
+    if not tls and is_plea_for_tls(error):
+        return WrongEndpoint(f"{what}: {address} speaks TLS alone; {secure}")
+    if "SSL" in type(error).__name__:
+        return Unreachable(f"{told}; if it speaks plain http, {plain}")
+    if not tls and any(sign in text for sign in _CLOSED):
+        return Unreachable(f"{told}; if it wants TLS, {secure}")
+    if lost and any(sign in text for sign in ("Failed to resolve", "Connection refused", "Errno 111]")):
+        return Unreachable(f"{told}; {lost}")
+    return Unreachable(told)
 
 
 def not_s3(what: str) -> WrongEndpoint:

@@ -37,6 +37,8 @@ from streams.buckets.remote import (
     Keys,
     date_of,
     error_for,
+    is_plea_for_tls,
+    no_answer,
     not_s3,
 )
 from streams.errors import (
@@ -46,7 +48,6 @@ from streams.errors import (
     PreconditionFailed,
     StreamError,
     Unreachable,
-    WrongEndpoint,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ _NO_ANSWER = (
     failures.ResponseStreamingError,
     failures.MetadataRetrievalError,
 )
+
+
+_PLAIN = "begin the endpoint with http://"
+_SECURE = "begin the endpoint with https://"
 
 
 class S3Bucket:
@@ -228,7 +233,7 @@ class S3Bucket:
             if code not in STALE_KEYS or refreshed:
                 raise error_for(status, code, what) from error
         except (failures.BotoCoreError, ResponseParserError, OSError) as error:
-            raise _typed(error, what) from error
+            raise _typed(error, what, self._client.meta.endpoint_url) from error
         self._rebuild(built)
         return self._ask(what, request, absent, refreshed=True)
 
@@ -278,6 +283,8 @@ def _tame(client: S3Client, *, redirects: bool) -> None:
 
 def _check_answer(operation_model: Any, response_dict: dict[str, Any], **_: object) -> None:
     """Before boto3 parses an answer: it would call a web page a server fault, and not miss missing bytes."""
+    if response_dict["status_code"] == 400 and is_plea_for_tls(body := response_dict["body"]):
+        raise ResponseParserError(body)
     if response_dict["status_code"] >= 300 or operation_model.name not in ("PutObject", "ListObjectsV2"):
         return
     body, what = response_dict["body"], str(operation_model.name)
@@ -297,19 +304,17 @@ def _answer(error: failures.ClientError) -> tuple[int, str]:
     return status, error.response.get("Error", {}).get("Code", "")
 
 
-def _typed(error: Exception, what: str) -> StreamError:
+def _typed(error: Exception, what: str, endpoint: str) -> StreamError:
     """The typed error for a request that got no S3 answer."""
-    if isinstance(error, ResponseParserError):
+    if isinstance(error, ResponseParserError) and not is_plea_for_tls(error):
         return not_s3(what)
     if isinstance(error, _NO_KEYS):
         return CredentialsExpired(
             f"{what}: no usable credentials ({type(error).__name__}); set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or OBJECT_STORE_ACCESS_KEY_ID and OBJECT_STORE_SECRET_ACCESS_KEY"
         )
-    if isinstance(error, failures.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return WrongEndpoint(f"{what}: the endpoint's certificate cannot be verified")
-    if isinstance(error, _NO_ANSWER):
-        return Unreachable(f"{what}: no whole answer ({type(error).__name__})")
+    if isinstance(error, (*_NO_ANSWER, ResponseParserError)):
+        return no_answer(what, error, endpoint, plain=_PLAIN, secure=_SECURE)
     return Misconfigured(f"{what}: the driver cannot make this request ({type(error).__name__})")
 
 

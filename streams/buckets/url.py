@@ -1,10 +1,13 @@
 """From a store URL to a bucket. A driver is imported only when its URL is opened.
 
     s3://bucket/prefix?endpoint=http://host:9000&region=eu-west-1     both parameters may be left out
-    minio://host:9000/bucket/prefix?secure=0&region=…                 https, except to loopback or secure=0
+    minio://host:9000/bucket/prefix?secure=0&region=…                 TLS is the rule: see below
     file:///absolute/path
     memory://name/prefix                                              one store per name and process
     bucket/prefix                                                     with OBJECT_STORE_DEFAULT_PROTOCOL
+
+A minio URL's first part is always the host. To localhost, 127.0.0.1 and ::1 it speaks plain http, to any
+other host https; `secure=0` and `secure=1` say otherwise.
 
 Secrets never stand in a URL; they come from a session or the environment:
 

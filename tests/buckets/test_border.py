@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -19,7 +20,7 @@ from streams.buckets import minio as minio_file
 from streams.buckets import s3 as s3_file
 from streams.buckets.base import Bucket
 from streams.buckets.minio import MinioBucket, check_driver
-from streams.buckets.remote import _BY_CODE, STALE_KEYS, Keys, date_of, error_for, iso_of
+from streams.buckets.remote import _BY_CODE, STALE_KEYS, Keys, address_of, date_of, error_for, iso_of
 from streams.buckets.s3 import S3Bucket
 from streams.store import Store
 from streams.testing import FakeClock
@@ -27,6 +28,7 @@ from streams.testing import FakeClock
 from .stub import Answer, Stub, error, found, serving
 
 SECRET = "s3cr3t-value"
+AT = "http://store.example.org:9000"
 
 
 @pytest.fixture
@@ -288,7 +290,7 @@ def test_every_error_of_botocore_is_mapped() -> None:
     classes = subclasses(botocore.exceptions.BotoCoreError)
     assert len(classes) > 50
     for kind in classes:
-        made = s3_file._typed(kind.__new__(kind), "GET a")
+        made = s3_file._typed(kind.__new__(kind), "GET a", AT)
         assert isinstance(made, errors.StreamError), kind
     network = subclasses(botocore.exceptions.HTTPClientError) | subclasses(
         botocore.exceptions.ConnectionError
@@ -297,14 +299,22 @@ def test_every_error_of_botocore_is_mapped() -> None:
         botocore.exceptions.IncompleteReadError,
         botocore.exceptions.ResponseStreamingError,
     }:
-        assert type(s3_file._typed(kind.__new__(kind), "GET a")) is errors.Unreachable, kind
+        assert type(s3_file._typed(kind.__new__(kind), "GET a", AT)) is errors.Unreachable, kind
+
+
+def bare(kind: type[Exception]) -> Exception:
+    """An error of this kind with nothing in it but what its own `repr` needs."""
+    made = kind.__new__(kind)
+    made.partial = made.expected = made.length = 0  # type: ignore[attr-defined]
+    made.response = None  # type: ignore[attr-defined]
+    return made
 
 
 def test_every_error_of_minio_and_urllib3_is_mapped() -> None:
     for kind in subclasses(minio.error.MinioException) | subclasses(urllib3.exceptions.HTTPError):
-        assert isinstance(minio_file._typed(kind.__new__(kind), "GET a"), errors.StreamError), kind
+        assert isinstance(minio_file._typed(bare(kind), "GET a", AT), errors.StreamError), kind
     for kind in subclasses(urllib3.exceptions.HTTPError):
-        assert type(minio_file._typed(kind.__new__(kind), "GET a")) is errors.Unreachable, kind
+        assert type(minio_file._typed(bare(kind), "GET a", AT)) is errors.Unreachable, kind
 
 
 def test_the_minio_driver_still_has_the_entry_that_the_bucket_needs() -> None:
@@ -376,3 +386,74 @@ def test_dates() -> None:
     assert date_of("Mon, 01 Jan 2024 00:00:00 GMT") == stamp
     assert iso_of("2024-01-01T00:00:00.000Z") == iso_of("2024-01-01T00:00:00") == stamp
     assert date_of(None) is date_of("soon") is iso_of("") is iso_of("soon") is None
+
+
+# -- which endpoint, and what may be wrong with its URL ---------------------------------------------------
+
+PLAIN = {"s3": "begin the endpoint with http://", "minio": "add ?secure=0"}
+SECURE = {"s3": "begin the endpoint with https://", "minio": "add ?secure=1"}
+
+
+def refusal(bucket: Bucket) -> errors.StreamError:
+    with pytest.raises(errors.StreamError) as caught:
+        bucket.get("a")
+    bucket.close()
+    return caught.value
+
+
+def test_https_to_a_server_of_plain_http_says_how_to_speak_http(driver, stub) -> None:
+    found = refusal(open_driver(driver, stub.url.replace("http:", "https:"), lambda: Keys("AK", SECRET)))
+    assert type(found) is errors.WrongEndpoint, "no retry makes it speak TLS"
+    assert f"{stub.url.removeprefix('http://')} does not speak TLS" in str(found)
+    assert PLAIN[driver] in str(found)
+
+
+def test_http_to_a_server_that_says_it_wants_https(bucket, driver, stub) -> None:
+    text = b"Client sent an HTTP request to an HTTPS server.\n"
+    stub.answers = [Answer(400, text, {"Content-Type": "text/plain"})]
+    found = refusal(bucket)
+    assert type(found) is errors.WrongEndpoint
+    assert SECURE[driver] in str(found)
+
+
+def test_http_to_a_server_that_hangs_up(bucket, driver, stub) -> None:
+    stub.answers = [Answer(how="drop")]
+    found = refusal(bucket)
+    assert type(found) is errors.Unreachable
+    assert f"no whole answer from {stub.url.removeprefix('http://')}" in str(found)
+    assert SECURE[driver] in str(found)
+
+
+def test_a_refused_connection_names_the_address(driver) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    found = refusal(open_driver(driver, f"http://{address}", lambda: Keys("AK", SECRET)))
+    assert type(found) is errors.Unreachable
+    assert f"no whole answer from {address}" in str(found)
+    assert "taken for the host" not in str(found)
+
+
+def test_a_bucket_in_the_place_of_the_host_is_named(monkeypatch) -> None:
+    def unknown(*_args: object, **_options: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    for url, hint in (("https://my-bucket", True), ("https://store.example.org", False)):
+        found = refusal(open_driver("minio", url, lambda: Keys("AK", SECRET)))
+        assert type(found) is errors.Unreachable
+        assert f"{url.removeprefix('https://')}:443" in str(found)
+        assert ("minio://host:port/bucket/path" in str(found)) is hint
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://h", "h:80"),
+        ("https://h", "h:443"),
+        ("https://h:9000", "h:9000"),
+        ("http://[::1]:9000", "[::1]:9000"),
+    ],
+)
+def test_an_address_always_has_its_port(url, address) -> None:
+    assert address_of(url) == address

@@ -13,7 +13,15 @@ import pytest
 
 from streams.buckets import file as file_module
 from streams.buckets.file import FileBucket
-from streams.errors import AccessDenied, InvalidId, PreconditionFailed, Unknown, Unreachable, Unsupported
+from streams.errors import (
+    AccessDenied,
+    InvalidId,
+    Misconfigured,
+    PreconditionFailed,
+    Unknown,
+    Unreachable,
+    Unsupported,
+)
 from streams.store import Store
 from streams.testing import FakeClock
 
@@ -301,3 +309,47 @@ def test_a_writer_killed_at_any_moment_leaves_whole_objects_only(tmp_path) -> No
             assert data == number * 20000
         for number in range(acknowledged + 1):
             assert bucket.get(f"x/{number:06}") is not None, "acknowledged and lost"
+
+
+@pytest.mark.parametrize("condition", [{"if_absent": True}, {}])
+@pytest.mark.parametrize("below", ["", "x", "x/y"])
+def test_a_folder_that_cannot_be_made_is_told_at_once(tmp_path, condition, below) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    bucket = FileBucket(tmp_path / "file" / below)
+    with pytest.raises(Misconfigured, match="cannot be made") as caught:
+        bucket.put("a", b"1", **condition)
+    assert str(bucket._root) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOENT, Misconfigured),
+        (errno.EPERM, AccessDenied),
+        (errno.EACCES, AccessDenied),
+        (errno.EROFS, AccessDenied),
+        (errno.ENOSPC, Unreachable),
+    ],
+)
+def test_why_a_folder_is_not_made_decides_whether_to_try_again(tmp_path, monkeypatch, number, kind) -> None:
+    bucket, clock = FileBucket(tmp_path / "new" / "root"), FakeClock()
+    monkeypatch.setattr(Path, "mkdir", failing(number))
+    began = clock.monotonic()
+    with pytest.raises(kind) as caught:
+        Store(bucket, clock).put("a", b"1")
+    assert type(caught.value) is kind
+    assert (clock.monotonic() > began) is (kind is Unreachable), "only what may pass is tried again"
+
+
+def test_a_parent_removed_meanwhile_is_made_again(tmp_path, monkeypatch) -> None:
+    bucket, real, calls = FileBucket(tmp_path / "new" / "root"), Path.mkdir, []
+
+    def removed_once(path: Path, **options: bool) -> None:
+        calls.append(path)
+        if len(calls) == 2:
+            calls[0].rmdir()
+        real(path, **options)
+
+    monkeypatch.setattr(Path, "mkdir", removed_once)
+    Store(bucket, FakeClock()).put("a", b"1")
+    assert bucket.get("a").data == b"1"
