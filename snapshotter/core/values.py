@@ -25,6 +25,8 @@ from streams.errors import InvalidValue
 MAX_DEPTH: Final = 200
 """Nested containers that a value may have; a chunk counts as the first of them."""
 
+_NAMES: Final = 4  # of a long path, at each of its ends
+
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**64 - 1
 
@@ -52,9 +54,17 @@ def clean(value: Any, path: str = "") -> Any:
     except _Fault as fault:
         place = path + "".join(reversed(fault.trail))
         place = place.removeprefix(".")
-        raise InvalidValue(f"{place or 'the value'}: {fault}", path=place) from None
+        raise InvalidValue(f"{_abridged(path, fault.trail)}: {fault}", path=place) from None
     except RecursionError:
         raise InvalidValue(f"{path or 'the value'}: nested too deeply for this call", path=path) from None
+
+
+def _abridged(path: str, trail: list[str]) -> str:
+    """The place for a reader: of a path that nests deeply only the first and the last few names."""
+    steps = [path, *reversed(trail)] if path else trail[::-1]
+    if len(steps) > 2 * _NAMES + 1:
+        steps = [*steps[:_NAMES], "…", *steps[-_NAMES:]]
+    return "".join(steps).removeprefix(".") or "the value"
 
 
 class _Fault(Exception):

@@ -74,6 +74,20 @@ def test_nesting_has_one_limit() -> None:
     assert loads(json.dumps(nested(MAX_DEPTH + 1)), max_depth=MAX_DEPTH + 1)
 
 
+def test_of_a_long_path_a_message_shows_both_ends() -> None:
+    deep: Any = 0
+    for number in range(MAX_DEPTH + 1, 0, -1):
+        deep = {f"n{number}": deep}
+    with pytest.raises(InvalidValue) as caught:
+        clean(deep, "data")
+    last = MAX_DEPTH
+    ends = f"data.n1.n2.n3….n{last - 3}.n{last - 2}.n{last - 1}.n{last}"
+    assert str(caught.value) == f"{ends}: nested more than {MAX_DEPTH} deep"
+    assert caught.value.path.startswith("data.n1.n2.n3.n4.n5")
+    with pytest.raises(InvalidValue, match=r"^data\.a\.b\[0\]\.c\[0\]\.d\.e: nan is not"):
+        clean({"a": {"b": [{"c": [{"d": {"e": float("nan")}}]}]}}, "data")
+
+
 def test_a_value_that_holds_itself_is_refused() -> None:
     value: list[Any] = []
     value.append(value)
