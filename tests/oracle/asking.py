@@ -1,6 +1,6 @@
-"""How the tests ask the real AI SDK client, and how they compare what it says.
+"""How the tests ask real packages, and how they compare what those say.
 
-It needs `node` and the folder that scripts/oracles.sh fills. Without them a test is skipped and says so;
+They need the folder that scripts/oracles.sh fills, and `node`. Without them a test is skipped and says so;
 with SNAPSHOTTER_TEST_ORACLES=required (as in CI) it fails instead.
 """
 
@@ -23,26 +23,24 @@ HOME = Path(os.environ.get("SNAPSHOTTER_ORACLES", Path.home() / ".cache" / "snap
 SCRIPT = Path(__file__).with_name("ai_sdk.mjs")
 
 
-def need_oracle() -> None:
-    """Skip, or fail where oracles are required, unless the real client can be asked."""
+def need(installed: Path, package: str) -> None:
+    """Skip, or fail where oracles are required, unless this file of a package is there."""
     missing = None
-    if shutil.which("node") is None:
+    if installed.suffix in (".json", ".mjs") and shutil.which("node") is None:
         missing = "node is not installed"
-    elif not (HOME / "ai" / "node_modules" / "ai" / "package.json").exists():
-        missing = f"npm ai is not in {HOME}; run scripts/oracles.sh"
+    elif not installed.exists():
+        missing = f"{package} is not in {HOME}; run scripts/oracles.sh"
     if missing and os.environ.get("SNAPSHOTTER_TEST_ORACLES") == "required":
         pytest.fail(f"oracle required: {missing}")
     if missing:
         pytest.skip(f"no differential test: {missing}")
 
 
-def ask(questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One answer for each question, from one process."""
-    need_oracle()
-    text = "".join(json.dumps(question) + "\n" for question in questions)
+def run_oracle(command: list[str], questions: Iterable[Any], max_depth: int = 200) -> list[Any]:
+    """One answer for each question, from one process: JSON lines in, JSON lines out."""
     run = subprocess.run(
-        ["node", str(SCRIPT)],
-        input=text,
+        command,
+        input="".join(json.dumps(question) + "\n" for question in questions),
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -50,8 +48,19 @@ def ask(questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    # Not splitlines: the SDK leaves U+2028 and U+0085 raw.
-    return [loads(line, max_depth=400) for line in run.stdout.split("\n") if line]
+    # Not splitlines: JSON leaves U+2028 and U+0085 raw.
+    return [loads(line, max_depth=max_depth) for line in run.stdout.split("\n") if line]
+
+
+def need_oracle() -> None:
+    """Skip, or fail where oracles are required, unless the real AI SDK client can be asked."""
+    need(HOME / "ai" / "node_modules" / "ai" / "package.json", "npm ai")
+
+
+def ask(questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the AI SDK's client says."""
+    need_oracle()
+    return run_oracle(["node", str(SCRIPT)], questions, max_depth=400)
 
 
 def as_js(value: Any) -> Any:
