@@ -24,6 +24,7 @@ from streams.errors import Refused
 from streams.store import Retries, Store
 
 from . import following, histories, sending
+from .claiming import Claiming
 from .core.budget import Limits
 from .core.calls import Message
 from .core.resume import Policies
@@ -316,6 +317,8 @@ class Database(HostDoor):
         tool_policies: Policies | None = None,
         cause: str | None = None,
         overlap: str = "queue",
+        claim: bool = False,
+        delivery: int = 1,
     ) -> Session:
         """Boot a session for work: read it, wait for a living worker to end or to go stale.
 
@@ -329,9 +332,15 @@ class Database(HostDoor):
         `cause`: why the worker before died, if known. `overlap`: whether user messages that are owed together
         get an answer each (`queue`), one together (`merge`), or only the newest one does (`latest`).
 
-        Nothing is written before the first turn. Raises Busy (do not acknowledge the queue message), Damaged,
-        Misconfigured, Unreachable.
+        `claim`: say so in the log before anything is loaded, so that a death while loading counts; what kills
+        again and again is then sealed unloaded. `delivery`: how often the queue has delivered this message;
+        from the second time on it implies `claim`.
+
+        Without a claim nothing is written before the first turn. Raises Busy (do not acknowledge the queue
+        message), Damaged, Misconfigured, Unreachable.
         """
+        if type(delivery) is not int or delivery < 1:
+            raise Refused(f"delivery is {delivery!r}: a count from 1 on is needed")
         if session_id is None:
             if receipt is None:
                 raise Refused("boot needs a session id or a receipt")
@@ -348,6 +357,7 @@ class Database(HostDoor):
             cause=cause,
             overlap=overlap,
             on_recovery_boot=self._on_recovery_boot,
+            claim=claim or delivery > 1,
         )
 
     def wait_for(
@@ -358,6 +368,7 @@ class Database(HostDoor):
         stable_timeout: float | None = None,
         takeover: bool = False,
         limits: Limits | None = None,
+        claim: bool = False,
         **options: Any,
     ) -> Session:
         """As `boot`, which is what workers use. `number`: the id of an input that is known to be there."""
@@ -378,7 +389,22 @@ class Database(HostDoor):
                 hydrate=self._hydrator(session_id),
             )
 
-        return self._session(session_id, sid, read(number), store, read, **options)
+        if not claim:
+            return self._session(session_id, sid, read(number), store, read, **options)
+        claiming = Claiming(
+            store,
+            session_id,
+            sid,
+            self.recovery,
+            number,
+            wait,
+            takeover,
+            options.get("cause"),
+            self._ensure,
+        )
+        hydrate = self._hydrator(session_id)
+        loaded, claimed = claiming.load(lambda: load(store, sid, receipt=number, hydrate=hydrate))
+        return self._session(session_id, sid, loaded, store, read, claim=claimed, **options)
 
     def load(self, session_id: str, receipt: int | None = None, store: Store | None = None) -> Loaded:
         """The session as it is stored now: the state that its logs make, and who holds it."""

@@ -14,6 +14,7 @@ A session, and its turns, belong to one thread.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from streams.store import Store
 from streams.writer import LIVE, STEPS, STREAM, Flush, Writer
 
 from . import saving
+from .claiming import Claim
 from .core import moves
 from .core.budget import Incident
 from .core.calls import Message
@@ -61,6 +63,8 @@ _ASK = 1.0  # seconds between two looks for further inputs
 class Session:
     """One session, as a boot found it. Use it as a context manager; iterate `turns()` to work on it."""
 
+    busy: Holder | None  # who holds the session, or how long the pause before the next attempt lasts
+
     def __init__(
         self,
         session_id: str,
@@ -77,6 +81,7 @@ class Session:
         recovery: ChatRecovery | None = None,
         on_recovery_boot: RecoveryHook | None = None,
         overlap: str = "queue",
+        claim: Claim | None = None,
         before_write: Callable[[], None] = lambda: None,
         etags: Callable[[], str] = lambda: "as-given",
     ) -> None:
@@ -85,7 +90,7 @@ class Session:
         self.store = store
         self.clock: Clock = store.clock
         self.durability = durability
-        self.run = f"r-{self.clock.token()}"
+        self.run = f"r-{self.clock.token()}" if claim is None else claim.run
         self.current: Turn | None = None
         self._reload = reload
         # A little before the end: the release itself has to reach the store.
@@ -106,7 +111,24 @@ class Session:
         self._recovering = Recovering(self, self.recovery, cause)
         self._choosing = Choosing(self, on_recovery_boot, overlap, cause)
         self._take(loaded)
+        if claim is not None:
+            self._take_claim(claim)
         self.booted: RequestStats = store.stats.snapshot()
+
+    def _take_claim(self, claim: Claim) -> None:
+        """Go on with the claim that this boot made before it loaded. Its pause is over."""
+        began = self.clock.monotonic()
+        self._writer, self._epoch, self._age = claim.writer, claim.epoch, math.inf
+        self.busy = None
+        claim.lease = self._lease
+        claim.may_beat = lambda: (
+            self._may_beat() or (self._claims and self.clock.monotonic() < began + SILENCE)
+        )
+
+    @property
+    def _claims(self) -> bool:
+        """True while this worker's claim stands and no turn has come of it."""
+        return self.fold.claim is not None and self.fold.claim.get("run") == self.run
 
     def _take(self, loaded: Loaded) -> None:
         self.fold: Fold = loaded.fold
@@ -119,7 +141,7 @@ class Session:
         self._age, self._taken_at = loaded.age(self.clock.now_ms()), self.clock.monotonic()
         self._released = False
         pause = pause_of(loaded, self.recovery.limits, self.clock.now_ms())
-        self.busy: Holder | None = loaded.holder(self.clock.now_ms()) or pause
+        self.busy = loaded.holder(self.clock.now_ms()) or pause
         self._writer = None
         self._choosing.read_again()
         self._hydrated = loaded.hydrated
@@ -407,7 +429,7 @@ class Session:
     def _lease(self) -> int:
         turn = self.current
         if turn is None and not self._claiming:
-            return 0
+            return LEASE if self._claims else 0
         streaming = turn is not None and turn.streaming and self.durability != "steps"
         return LEASE_STREAMING if streaming else LEASE
 
@@ -487,8 +509,20 @@ class Session:
         """Let go of the session; an open turn is released, for `why` (see `Turn.release`)."""
         if self.current is not None:
             self.current.release(why)
+        if self._writer is not None and self._claims and self._writer.failure is None:
+            self._take_back(why)
         if self._writer is not None:
             self._writer.close(flush=False)
+
+    def _take_back(self, why: str) -> None:
+        """A claim of which no turn came leaves in good order."""
+        assert self._writer is not None
+        self._writer.beating = False
+        try:
+            self.fold.claim = None  # promises nothing more
+            self.commit([{"control": "turn-release", "why": why}], flush=Flush.NOW, end_segment=True)
+        except StreamError as error:
+            self.note("release-failed", str(error))
 
     def __enter__(self) -> Session:
         return self

@@ -332,7 +332,8 @@ def evaluate(
     attempt or a later one is about to open and nothing stronger decides; what it raises means go on.
     """
     attempts = [a for a in ledger.attempts if not a.waited] if next_mode is not None else []
-    counted = ledger.claimed(min(inputs, default=0), run)
+    judged = bool(inputs) or next_mode is not None
+    counted = ledger.claimed(min(inputs, default=0), run) if judged else 0
     interruptions = sum(a.interrupted for a in attempts) + counted
     strikes = _strikes(attempts, next_mode or "continue")
     power = max(strikes, 2 * interruptions)

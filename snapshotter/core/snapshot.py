@@ -27,19 +27,20 @@ def encode(fold: Fold, nonce: str, saved_at: int, *, hydrated: bool = False) -> 
 
     The caller makes sure that the fold stands at a segment's end with no turn open.
     """
+    # The first fields are those that `tally` reads without the rest.
     document = {
         "version": VERSION,
         "savedAt": saved_at,
-        "messages": [] if hydrated else fold.chain.messages,
         "lastOutEventId": str(fold.cursor),
         "lastOutNonce": nonce,
-        "lastOutTimestamp": fold.timestamp,
         "lastInEventId": str(fold.inputs.applied_upto),
         "inApplied": fold.inputs.snapshot_applied(),
-        "keys": fold.inputs.rows(),
         "epoch": fold.epoch,
-        "run": fold.run,
         "turn": fold.turn,
+        "run": fold.run,
+        "messages": [] if hydrated else fold.chain.messages,
+        "lastOutTimestamp": fold.timestamp,
+        "keys": fold.inputs.rows(),
         "lastTurn": fold.last_turn,
         "unfinished": fold.unfinished,
         "state": fold.state,

@@ -1,0 +1,228 @@
+"""A boot that says so before it loads: for inputs, or sessions, whose loading kills.
+
+A worker that dies while it loads leaves no trace, and a queue would kill one worker after another. A claim
+leaves one. It reads the newest names of both logs, waits for a living holder, writes `fence why=boot` with
+the input it comes for, and keeps its lease while it loads. Then it counts, with next to nothing loaded:
+what has killed too often is sealed as exhausted where it stands; else the session is loaded. A claim that
+leaves in good order takes itself back by a turn-release; one that lost its place was never there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from streams import keys, log
+from streams.errors import Busy, Fenced, StreamError
+from streams.log import Tail
+from streams.records import Cursor
+from streams.store import Store
+from streams.writer import Flush, Writer
+
+from .core.budget import Incident
+from .core.chunks import delta_of
+from .core.tally import Tally
+from .loading import SLACK, Holder, Loaded, newest_input
+from .recovering import busy
+from .recovery import ChatRecovery, Hooks, RecoveryContext
+
+LEASE = 45
+_LONGEST = 15 * 60.0  # seconds that a claim is kept while nothing comes of it
+_TRIES = 8
+
+
+@dataclass(slots=True)
+class Claim:
+    """A claim that stands. `writer` goes over to the session, which then says `lease` and `may_beat`."""
+
+    run: str
+    epoch: int
+    may_beat: Callable[[], bool]
+    lease: Callable[[], int] = lambda: LEASE
+    writer: Writer = field(init=False)
+
+    def promised(self) -> int:
+        """The lease for the writer's next segment, in seconds."""
+        return self.lease()
+
+    def lives(self) -> bool:
+        """Whether the writer may keep the lease."""
+        return self.may_beat()
+
+    def leave(self, why: str = "error") -> None:
+        """Take the claim back. Never raises: one that cannot looks like a death, which is safe."""
+        self.writer.beating = False
+        self.lease = lambda: 0
+        with suppress(StreamError):
+            body = {"control": "turn-release", "why": why}
+            self.writer.append(body, flush=Flush.NOW, end_segment=True)
+        self.writer.close(flush=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Claiming:
+    """How to claim one session. `number`: the input that the worker comes for, by default the newest."""
+
+    store: Store
+    session: str
+    sid: str
+    config: ChatRecovery
+    number: int | None
+    wait: float
+    takeover: bool
+    cause: str | None
+    before_write: Callable[[], None]
+    notes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def hooks(self) -> Hooks:
+        return Hooks(self.config, self.session, self._note)
+
+    def _note(self, code: str, detail: str) -> None:
+        self.notes.append({"code": code, "id": 0, "detail": detail})
+
+    def load(self, read: Callable[[], Loaded]) -> tuple[Loaded, Claim | None]:
+        """Claim the session, count, and load it with `read`. No claim where nothing is owed in it.
+
+        Raises Busy, and what requests raise.
+        """
+        end = self.store.clock.monotonic() + self.wait
+        for _ in range(_TRIES):
+            try:
+                claim = self._claim(end)
+                if claim is not None and not self._counted(claim, end):
+                    continue  # something was sealed: what comes next has a claim of its own
+            except Fenced:
+                continue
+            return self._loaded(claim, read), claim
+        raise Busy(f"session {self.session!r}: other workers are faster each time", retry_after=5.0)
+
+    def _loaded(self, claim: Claim | None, read: Callable[[], Loaded]) -> Loaded:
+        """What kills a process cannot be caught; what only fails did not kill."""
+        try:
+            loaded = read()
+        except StreamError:
+            if claim is not None:
+                claim.leave()
+            raise
+        except BaseException:
+            if claim is not None:
+                claim.writer.close(flush=False)
+            raise
+        loaded.notes += self.notes
+        return loaded
+
+    def _claim(self, end: float) -> Claim | None:
+        """Write the fence, once nobody holds the session any more."""
+        store, clock = self.store, self.store.clock
+        while True:
+            newest = self.number or newest_input(store, self.sid)
+            if not newest:
+                return None
+            listing = log.newest(store, "out", self.sid, 1)
+            segments = log.fetch(store, [place.key for place in listing.entries])
+            holder = None
+            epoch, position = 0, Cursor()
+            if segments:
+                header = segments[-1].header
+                epoch, position = header.epoch or 0, Cursor(header.last, header.nonce)
+                date = clock.now_ms() if listing.date_ms is None else listing.date_ms
+                age = max(0, date - (listing.entries[0].modified_ms or date)) / 1000
+                left = (header.lease or 0) + SLACK - age
+                if header.lease and left > 0 and not self.takeover:
+                    holder = Holder(header.run or "", age, left)
+            if holder is None:
+                return self._fence(newest, epoch + 1, position, listing.date_ms)
+            if clock.monotonic() >= end:
+                raise busy(self.session, holder)
+            clock.sleep(min(1.0, max(0.0, end - clock.monotonic())))
+
+    def _fence(self, newest: int, epoch: int, position: Cursor, date_ms: int | None) -> Claim:
+        self.before_write()
+        clock, run = self.store.clock, f"r-{self.store.clock.token()}"
+        until = clock.monotonic() + _LONGEST
+        claim = Claim(run, epoch, lambda: clock.monotonic() < until)
+        claim.writer = Writer(
+            self.store,
+            self.sid,
+            position=position,
+            epoch=epoch,
+            run=run,
+            delta_of=delta_of,
+            lease=claim.promised,
+            may_beat=claim.lives,
+            date_ms=date_ms,
+        )
+        body = {"control": "fence", "epoch": epoch, "run": run, "why": "boot", "for": newest}
+        if self.cause is not None:
+            body["cause"] = self.cause
+        claim.writer.append(body, flush=Flush.NOW, end_segment=True)
+        claim.writer.beating = True
+        return claim
+
+    def _counted(self, claim: Claim, end: float) -> bool:
+        """Count before anything is loaded; False when something was sealed."""
+        store, clock = self.store, self.store.clock
+        try:
+            blob = store.get(keys.snapshot(self.sid))
+            tally = Tally.of_snapshot(blob.data if blob is not None else None)
+            if tally is None:
+                return True  # another writer's snapshot: it has to be loaded to be read
+            tail = log.read_after(store, "out", self.sid, Cursor(tally.cursor, tally.nonce))
+        except StreamError:
+            claim.leave()
+            raise
+        for record in tail.records:
+            tally.apply(record)
+        newest = self.number or newest_input(store, self.sid)
+        found, inputs = tally.verdict(newest, limits=self.config.limits, run=claim.run, cause=self.cause)
+        if found.gives_up and tally.ledger.claimed(0, claim.run):
+            self._seal(claim, tally, found, inputs)
+            return False
+        left = found.backoff_s - _silence(tail, claim.run, clock.now_ms())
+        if left <= 0 or found.gives_up:
+            return True
+        if clock.monotonic() + left > end:
+            claim.leave()
+            self.hooks.emit("scheduled", found, retry_after=left)
+            raise busy(self.session, Holder(claim.run, 0.0, left, incident=found))
+        clock.sleep(left)
+        return True
+
+    def _seal(self, claim: Claim, tally: Tally, found: Incident, inputs: list[int]) -> None:
+        """Tell the host, then close what kills, with nothing of it loaded."""
+        told = RecoveryContext(self.session, found, "unloaded", cause=self.cause)
+        self.hooks.exhausted(told)
+        bodies = tally.sealing(
+            inputs,
+            found,
+            run=claim.run,
+            message_id=f"msg_{self.store.clock.token()}",
+            error=self.config.terminal_message,
+        )
+        claim.writer.beating = False
+        claim.lease = lambda: 0
+        claim.writer.append_batch(bodies, flush=Flush.NOW, end_segment=True)
+        claim.writer.close(flush=False)
+
+
+def _silence(tail: Tail, run: str, now_ms: int) -> float:
+    """Seconds since the last word that was no polite claim's, by the store's clock. A claim that was taken
+    back does not put the next attempt off; nor does this one, of `run`."""
+    last: int | None = None
+    held: int | None = None
+    for segment in tail.segments:
+        names = {record.get("control") for record in segment.records}
+        if segment.header.run == run:
+            continue
+        if names <= {"fence", "heartbeat"}:
+            held = segment.modified_ms
+        elif names == {"turn-release"} and "turn" not in segment.records[0] and held is not None:
+            held = None
+        else:
+            last, held = segment.modified_ms, None
+    last = held if held is not None else last
+    date = now_ms if tail.listing.date_ms is None else tail.listing.date_ms
+    return float("inf") if last is None else max(0, date - last) / 1000
