@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 from streams.packing import Carry, encode_record
 from streams.writer import Flush
 
-from .core.chunks import DELTAS, FLUSH_POINTS, ChunkError, is_end_marker, is_urgent, validate
+from .core.chunks import (
+    DELTAS,
+    FINISH_REASONS,
+    FLUSH_POINTS,
+    ChunkError,
+    is_end_marker,
+    is_urgent,
+    validate,
+)
 from .core.values import clean, to_plain
 
 if TYPE_CHECKING:
@@ -84,7 +92,7 @@ class ChunkWriter:
     def _write_other(self, chunk: Any) -> tuple[Chunk | None, bool]:
         if is_end_marker(chunk):
             return None, False
-        chunk = clean(to_plain(chunk))
+        chunk = _known_reason(clean(to_plain(chunk)))
         session, turn = self._session, self._session.fold.open
         assert turn is not None
         validate(chunk, turn.acc.at + 1)  # before anything below looks into it
@@ -137,3 +145,25 @@ class ChunkWriter:
             self.calls.add(chunk["toolCallId"])
         elif kind in _RESULTS and chunk.get("preliminary") is not True:
             self.calls.discard(chunk["toolCallId"])
+
+
+def _known_reason(chunk: Chunk) -> Chunk:
+    """Older SDKs and other emitters end with reasons of their own (`unknown`, `end_turn`). A client of today
+    refuses those, and a paid answer must not be lost to its last chunk: they count as `other`."""
+    reason = chunk.get("finishReason")
+    if chunk.get("type") == "finish" and isinstance(reason, str) and reason not in FINISH_REASONS:
+        return {**chunk, "finishReason": "other"}
+    return chunk
+
+
+def storable(chunk: Any, error: Exception) -> Chunk | None:
+    """What stands for a chunk that cannot be stored, in a stream that is passed on: a tool's result becomes
+    an error that says why, so that the call is settled and never run again. None where nothing can."""
+    plain = to_plain(chunk)
+    if plain.get("type") != "tool-output-available" or isinstance(error, ChunkError):
+        return None
+    return {
+        "type": "tool-output-error",
+        "toolCallId": plain.get("toolCallId"),
+        "errorText": f"the tool ran, but its result cannot be stored: {error}",
+    }

@@ -93,10 +93,14 @@ def test_a_receipt_whose_input_is_answered_already_finds_nothing_to_do(place: Pl
         assert list(session.turns()) == []
 
 
-def test_a_receipt_of_an_input_that_is_not_there_falls_back_to_the_listing(place: Place) -> None:
+def test_a_receipt_of_an_input_that_is_not_there_is_not_taken_for_done(place: Place) -> None:
+    """A worker that looks into the wrong store must not let its queue message be acknowledged."""
     place.send("u1")
-    with place.db.boot(SID, receipt=Receipt(SID, 7)) as session:
-        assert [item.ids for item in session.pending] == [(1,)]
+    with pytest.raises(Gap, match="another store or session") as gap:
+        place.db.boot(SID, receipt=Receipt(SID, 7))
+    assert gap.value.missing == (2, 7)
+    with pytest.raises(Gap):
+        place.db.boot(receipt=Receipt("nobody", 1))
 
 
 @pytest.mark.parametrize(

@@ -644,10 +644,52 @@ def test_leaving_by_an_exception_releases(place: Place, error: BaseException, wh
 
 def test_a_turn_that_is_not_entered_is_released(place: Place) -> None:
     place.send("u1")
-    with place.db.boot(SID) as session:
+    with place.db.boot(SID) as session, pytest.raises(Refused, match="with turn"):
         for turn in session.turns():
             turn.write({"type": "start"})
     assert [record["why"] for record in place.controls("turn-release")] == ["cancelled"]
+
+
+def test_a_deadline_leaves_time_for_the_release(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID, deadline=60.0) as session, pytest.raises(Deadline), first_turn(session) as turn:
+        write_all(turn, [{"type": "start"}, *text("half")])
+        place.clock.advance(58.1)
+        turn.write({"type": "finish"})
+    with place.db.boot(SID, deadline=1.0) as session:
+        assert session.deadline_left() == pytest.approx(0.9)
+
+
+def test_a_stream_that_is_passed_on_survives_what_cannot_be_stored(place: Place) -> None:
+    place.send("u1")
+    odd = {"type": "tool-progress", "toolCallId": "c1"}
+    huge = {"type": "tool-output-available", "toolCallId": "c1", "output": "x" * 1_100_000}
+    stream = [
+        {"type": "start"},
+        odd,
+        call("c1"),
+        huge,
+        *text("done"),
+        {"type": "finish", "finishReason": "end_turn"},
+    ]
+    with place.db.boot(SID) as session:
+        with first_turn(session) as turn:
+            seen = list(turn.tee(iter(stream)))
+        codes = [line["code"] for line in session.report]
+    assert seen[1] == odd
+    assert seen[3]["type"] == "tool-output-error"
+    assert "1048576" in seen[3]["errorText"]
+    assert seen[-1] == {"type": "finish", "finishReason": "other"}
+    assert codes == ["unknown-chunk", "result-not-stored"]
+    part = place.db.history(SID)[-1]["parts"][0]
+    assert (part["state"], part["errorText"]) == ("output-error", seen[3]["errorText"])
+    assert place.db.peek(SID).resume.kind == "none"
+
+
+def test_a_broken_stream_is_refused_also_when_it_is_passed_on(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session, pytest.raises(ChunkError), first_turn(session) as turn:
+        list(turn.tee(iter([{"type": "start"}, {"type": "text-delta", "id": "t", "delta": "x"}])))
 
 
 def test_a_deadline_releases_the_turn(place: Place) -> None:
@@ -669,11 +711,11 @@ def test_nothing_is_written_after_the_end(place: Place) -> None:
     with place.db.boot(SID) as session:
         with first_turn(session) as turn:
             write_all(turn, saying("x"))
-        with pytest.raises(ValueError, match="ended"):
+        with pytest.raises(Refused, match="ended"):
             turn.write({"type": "start"})
-        with pytest.raises(ValueError, match="ended"):
+        with pytest.raises(Refused, match="ended"):
             turn.set_state({"a": 1})
-        with pytest.raises(ValueError, match="ended"):
+        with pytest.raises(Refused, match="ended"):
             turn.abort()
         turn.complete()  # leaving twice is no error
         turn.release()

@@ -122,11 +122,11 @@ _ID: Final[dict[str, Check]] = {"id": _text}
 _CALL: Final[dict[str, Check]] = {"toolCallId": _text}
 _NAMED_CALL: Final[dict[str, Check]] = {"toolCallId": _text, "toolName": _text}
 _DATA: Final[tuple[dict[str, Check], dict[str, Check]]] = ({"data": _any}, {"id": _text, "transient": _flag})
-_REASONS = ("stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other")
+FINISH_REASONS = ("stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other")
 
 FIELDS: Final[dict[str, tuple[dict[str, Check], dict[str, Check]]]] = {
     "start": ({}, {"messageId": _text, "messageMetadata": _any}),
-    "finish": ({}, {"finishReason": _one_of(*_REASONS), "messageMetadata": _any}),
+    "finish": ({}, {"finishReason": _one_of(*FINISH_REASONS), "messageMetadata": _any}),
     "start-step": ({}, {}),
     "finish-step": ({}, {}),
     "reset-step": ({}, {}),
