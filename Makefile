@@ -43,7 +43,7 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.test
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
-	  echo "node is not here: the tests against the AI SDK's own client are not run"; \
+	  echo "node is not here: the tests against the real packages are not run"; \
 	elif ! scripts/oracles.sh >/dev/null; then \
 	  echo "the AI SDK's client could not be installed: the tests against it are not run"; fi
 	$(BIN)/python -m pytest $(ARGS)
