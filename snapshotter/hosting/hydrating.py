@@ -6,8 +6,8 @@ hook cannot: which inputs are owed, which turn is open, and what it has written 
 
 * The hook is asked before the fold, and its answer is where the fold begins. What the log above the cursor
   is about to make anew is left out of it first, or it would stand there twice.
-* By id its messages win over the log's, but for the message that an open turn is writing: of that the log
-  knows more.
+* By id its messages win over the log's. Of three things the log knows more: the message that an open turn is
+  writing, an answer that went on after the host stored it, and an edit that bears its target's own id.
 * The cursor moves only past what the hook has been seen to hold. A worker that dies between the end of a turn
   and the host's own write loses nothing: the turn is still in the tail.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from snapshotter.core.calls import Message
+from snapshotter.core.calls import Message, answer_call, parts_of
 from snapshotter.core.chain import Chain, id_of
 from snapshotter.core.fold import Fold
 from snapshotter.core.values import clean
@@ -52,32 +52,67 @@ class Hydration:
         self._given = list(given)
         self._stored = (document or {}).get("messages") or ()
         self._stand_ins: list[Message] = []
+        self._edited: set[str] = set()
 
     def seed(self, fold: Fold, inputs: Iterable[Record], tail: Sequence[Record]) -> None:
         """Begin with the hook's messages, without those that the inputs and the tail will bring."""
-        coming = _made(tail)
         known = {record["id"]: record for record in inputs}
+        coming = {named for record in tail for named in _made(record, known)}
         for number, record in known.items():
-            if record.get("kind") in ("message", "edit") and not fold.inputs.is_applied(number):
-                message = record.get("message")
-                if isinstance(message, dict) and message.get("role") == "user":
-                    coming.add(id_of(message))
+            own = _brought(record)
+            if own is not None and not fold.inputs.is_applied(number):
+                coming.add(own)
+        taken = [entry for record in tail for entry in _inputs_of(record, known)]
+        self._edited = {str(e["messageId"]) for e in taken if e.get("kind") == "edit" and _brought(e) is None}
+        continued = {r.get("messageId") for r in tail if r.get("mode") == "continue"}
+        born = {named for r in tail if r.get("mode") != "continue" for named in _made(r, {})}
+        coming -= continued - born
         kept = [message for message in self._given if id_of(message) not in coming]
-        self._stand_ins = _stand_ins(coming | set(self._known), known, tail)
+        self._stand_ins = self._missing({id_of(message) for message in kept}, known, tail)
         fold.chain = Chain([*kept, *self._stand_ins])
+
+    def _missing(self, there: set[str], inputs: dict[int, Record], tail: Sequence[Record]) -> list[Message]:
+        """The hook may have seen an edit or a regenerate that the tail is about to repeat: its target is gone
+        then, and what the tail made after it has to go again. Something stands in for the target, where it
+        stood: before all that the tail makes, and before the targets of what was done earlier. Where the hook
+        still has something that the tail made before, the target was gone already and nothing was cut."""
+        found: dict[Any, Message] = {}
+        made: set[str] = set()
+        for record in tail:
+            for operation in (record, *_inputs_of(record, inputs)):
+                target, kind = operation.get("messageId"), operation.get("kind", operation.get("op"))
+                there_now = target in there or target in made or not isinstance(target, str)
+                if kind in _CUTS and not there_now and made.isdisjoint(self._known):
+                    found.setdefault(target, {"id": target, "role": _CUTS[kind], "parts": []})
+                made.update({_brought(operation) or ""} - {""})
+            made.update(_made(record, inputs))
+        return list(reversed(found.values()))
 
     def finish(self, fold: Fold) -> bool:
         """Let the hook's messages win by id. True when the hook holds every settled message, and all that a
         snapshot from before there was a hook holds: then the cursor may move."""
         self._without_stand_ins(fold)
         turn = fold.open
+        held = all(id_of(message) in self._known for message in self._stored)
         for position, message in enumerate(fold.chain.messages):
+            won = self._winner(message)
             own = self._known.get(id_of(message))
-            if own is not None and own != message and (turn is None or position != turn.slot):
-                fold.chain.set(position, own)
+            held = held and own is not None and (won is not message or own == message)
+            if won != message and (turn is None or position != turn.slot):
+                fold.chain.set(position, won)
         if turn is not None:
-            turn.asked = [self._known.get(id_of(message), message) for message in turn.asked]
-        return all(id_of(message) in self._known for message in (*fold.chain.messages, *self._stored))
+            turn.asked = [self._winner(message) for message in turn.asked]
+        return held
+
+    def _winner(self, message: Message) -> Message:
+        """The hook's message, where it has one; the log's where that is an edit, or goes on where the hook's
+        ends. A call that the log knows to be settled is settled in the hook's, too."""
+        own = self._known.get(id_of(message))
+        if own is None or own == message:
+            return message if own is None else own
+        if id_of(message) in self._edited or _goes_on(own, message):
+            return message
+        return answer_call(own, {"kind": "message", "message": message})
 
     def _without_stand_ins(self, fold: Fold) -> None:
         gone = {id(message) for message in self._stand_ins}
@@ -89,35 +124,34 @@ class Hydration:
                     turn.slot -= 1
 
 
-def _stand_ins(there: set[str], inputs: dict[int, Record], tail: Sequence[Record]) -> list[Message]:
-    """The hook may have seen an edit or a regenerate that the tail is about to repeat: its target is gone
-    then, and what the tail made after it has to go again. Something stands in for the target, where it stood:
-    before all that the tail makes, and before the targets of what was done earlier."""
-    found: dict[str, Message] = {}
-    for record in tail:
-        named = record.get("inputs")
-        numbers = named if isinstance(named, list) else []
-        for operation in (record, *(inputs[n] for n in numbers if type(n) is int and n in inputs)):
-            target, kind = operation.get("messageId"), operation.get("kind", operation.get("op"))
-            if kind in _CUTS and isinstance(target, str) and target not in there:
-                found.setdefault(target, {"id": target, "role": _CUTS[kind], "parts": []})
-    return list(reversed(found.values()))
+def _goes_on(old: Message, new: Message) -> bool:
+    """True when a message is what an older one became: the same kinds of parts, and more of them."""
+    kinds = [[part.get("type") for part in parts_of(message)] for message in (old, new)]
+    return len(kinds[0]) < len(kinds[1]) and kinds[1][: len(kinds[0])] == kinds[0]
 
 
-def _made(tail: Iterable[Record]) -> set[str]:
-    """Ids of the answers that these records make; not of those that they only continue."""
-    made: set[str] = set()
-    continued: set[str] = set()
-    for record in tail:
-        chunk = record.get("chunk")
-        if record.get("control") == "turn-start":
-            named = record.get("messageId")
-            if record.get("mode") == "continue" and named not in made:
-                continued.add(str(named))
-        elif isinstance(chunk, dict) and chunk.get("type") == "start":
-            named = chunk.get("messageId")
-        else:
-            continue
-        if isinstance(named, str) and named not in continued:
-            made.add(named)
-    return made
+def _inputs_of(record: Record, inputs: dict[int, Record]) -> list[Record]:
+    """The inputs that a record names."""
+    named = record.get("inputs")
+    return [inputs[n] for n in named if type(n) is int and n in inputs] if isinstance(named, list) else []
+
+
+def _brought(record: Record) -> str | None:
+    """Id of the message that an input adds; None where it adds none. An edit under its target's own id keeps
+    that message's place, so the hook's copy of it may stay where it is."""
+    message = record.get("message")
+    if record.get("kind") not in ("message", "edit") or not isinstance(message, dict):
+        return None
+    own = id_of(message)
+    return None if message.get("role") != "user" or record.get("messageId") == own else own
+
+
+def _made(record: Record, inputs: dict[int, Record]) -> set[str]:
+    """Ids of the messages that a record of the tail makes, or goes on with."""
+    chunk = record.get("chunk")
+    if isinstance(chunk, dict):
+        named = chunk.get("messageId") if chunk.get("type") == "start" else None
+    else:
+        named = record.get("messageId") if record.get("control") == "turn-start" else None
+    found = {own for entry in _inputs_of(record, inputs) if (own := _brought(entry)) is not None}
+    return found | ({named} if isinstance(named, str) else set())

@@ -41,7 +41,8 @@ def run(place: Place, event: str, n: int, host: Lazy | None) -> None:
     if event == "send":
         place.send(f"u{n}")
     elif event == "edit" and users:
-        place.db.edit(SID, users[n % len(users)], user(f"e{n}", "edited"))
+        target = users[n % len(users)]
+        place.db.edit(SID, target, user(f"e{n}" if n % 3 else target, f"edited {n}"))
     elif event == "regenerate":
         place.db.regenerate(SID)
     elif event == "store" and host is not None:
