@@ -17,12 +17,17 @@ import click
 
 from snapshotter import __version__
 
-from .problems import DEFECT, failure_of
+from .problems import DEFECT, REFUSED, failure_of
 
 _COMMANDS = {
     "demo": "demonstrate",
     "send": "work",
     "record": "work",
+    "approve": "ask",
+    "stop": "ask",
+    "edit": "ask",
+    "regenerate": "ask",
+    "close": "ask",
     "boot": "look",
     "history": "look",
     "log": "look",
@@ -38,8 +43,8 @@ _COMMANDS = {
 _HELP = """Durable sessions for chat agents, in a bucket.
 
 URL names a root: s3://bucket/path, minio://host:port/bucket/path, file:///path or just a path that begins
-with / or a dot. Credentials and endpoints come from the usual AWS variables, or from OBJECT_STORE_BASE_URL,
-OBJECT_STORE_ACCESS_KEY_ID, OBJECT_STORE_SECRET_ACCESS_KEY and OBJECT_STORE_REGION.
+with / ./ ../ or ~. Credentials and endpoints come from the usual AWS variables, or from
+OBJECT_STORE_BASE_URL, OBJECT_STORE_ACCESS_KEY_ID, OBJECT_STORE_SECRET_ACCESS_KEY and OBJECT_STORE_REGION.
 
 \b
 Example:
@@ -52,7 +57,7 @@ Example:
 Exit codes:
   0  ok
   1  verify found a problem, or doctor: this store is not to be trusted
-  2  wrong usage, or input that is refused; nothing was written
+  2  wrong usage, or input that is refused; of a stream, what came before it stays
   3  gap: records are missing
   4  corrupt: stored data cannot be read
   5  try again: busy, fenced, unreachable, or not known whether it was written
@@ -89,7 +94,7 @@ class _Root(click.Group):
         as_json = "--json" in given[: given.index("--")] if "--" in given else "--json" in given
         extra["standalone_mode"] = False
         try:
-            code = super().main(given, prog_name or "snapshotter", **extra)
+            code = super().main(given or ["--help"], prog_name or "snapshotter", **extra)
         except Exception as error:
             # The last line of defence: a user sees no traceback.
             failure = failure_of(error)
@@ -97,7 +102,7 @@ class _Root(click.Group):
                 raise
             failure.show(as_json=as_json)
             sys.exit(failure.exit_code)
-        sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(REFUSED if not given else code if isinstance(code, int) else 0)
 
 
 @click.group(

@@ -21,7 +21,7 @@ from snapshotter.errors import Corrupt, InvalidValue
 from snapshotter.recovery import ChatRecovery
 from streams.packing import text_field
 
-from .output import dumps, emit, field, json_option, say, short
+from .output import count, dumps, emit, field, in_words, json_option
 from .problems import GAP, REFUSED
 
 Record = dict[str, Any]
@@ -30,8 +30,9 @@ Record = dict[str, Any]
 @click.command(
     short_help="Chunks in, the client's message out.",
     epilog="\b\nExample:\n"
-    '  echo \'{"chunks":[{"type":"start"}]}\' | snapshotter replay --json\n'
-    "  snapshotter replay streams.jsonl --json --strict",
+    '  echo \'{"chunks":[{"type":"text-start","id":"t"},{"type":"text-delta","id":"t","delta":"hi"}]}\' \\\n'
+    "    | snapshotter replay --json\n"
+    "  jq -sc '{chunks: .}' answer.jsonl | snapshotter replay --strict",
 )
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--strict", is_flag=True, help="Stop a stream at the first chunk that breaks a rule.")
@@ -42,28 +43,39 @@ def replay(ctx: click.Context, file: BinaryIO, strict: bool, as_json: bool) -> N
 
     FILE (default: stdin) holds one stream a line: {"chunks": […], "message"?: the message to continue}. For
     each, one line {"message", "report"}; with --strict {"error", "at", "rule"} for a stream that breaks a
-    rule. A line that is not of this form gives {"error", "at": null, "rule": "bad-input"}, and exit code 2.
+    rule, which is an answer too: the exit code stays 0. A line that is not of this form gives {"error",
+    "at": null, "rule": "bad-input"}, and exit code 2 at the end.
     """
     refused = False
-    for line in file:
+    for number, line in enumerate(file, 1):
         if not line.strip():
             continue
+        given: Any = None
         try:
-            result = replay_line(_object(line), strict=strict)
+            given = _object(line)
+            result = replay_line(given, strict=strict)
         except InvalidValue as error:
             refused = True
-            result = {"error": str(error), "at": None, "rule": "bad-input"}
+            result = {"error": f"{error}{_hint(given)}", "at": None, "rule": "bad-input"}
         if as_json:
             emit(result)
         else:
-            _tell_replay(result)
+            _tell_replay(result, number)
     if refused:
         ctx.exit(REFUSED)
 
 
-def _tell_replay(result: dict[str, Any]) -> None:
+def _hint(given: Any) -> str:
+    """For a file that holds a chunk a line, as `record` reads it."""
+    if not isinstance(given, dict) or "chunks" in given or "type" not in given:
+        return ""
+    return "; this looks like a chunk, make one line of a stream's chunks with: jq -sc '{chunks: .}' FILE"
+
+
+def _tell_replay(result: dict[str, Any], number: int) -> None:
     if "error" in result:
-        field("error", f"at chunk {result['at']} ({result['rule']}): {result['error']}")
+        at = "" if result["at"] is None else f", chunk {result['at']}"
+        field("error", f"line {number}{at} ({result['rule']}): {result['error']}")
         return
     field("message", dumps(result["message"]).decode())
     for line in result["report"]:
@@ -94,10 +106,38 @@ def fold(
     if as_json:
         emit(result)
     else:
-        for name, value in result.items():
-            say(f"{click.style(f'{name:<16}', dim=True)} {short(value, 500)}")
+        _tell_fold(result)
     if result.get("error") == "gap":
         ctx.exit(GAP)
+
+
+def _tell_fold(result: dict[str, Any]) -> None:
+    """The same in words; the whole of it is what --json is for."""
+    if "error" in result:
+        first, last = result["missing"]
+        field("error", f"gap: records {first} to {last} of the {result['log']} log are missing")
+        return
+    messages, partial, cursor = result["messages"], result["partial"], result["cursor"]
+    field("messages", ", ".join(f"{m.get('role')} {m.get('id')}" for m in messages) or "none")
+    if partial is not None:
+        field("partial", f"{partial.get('id')}, {count(len(partial['parts']), 'part')}")
+    field("resume", in_words(result["resume"]))
+    field("pending", "; ".join(_owed(item) for item in result["pending"]) or "nothing")
+    field("spent", _list(result["spent"]))
+    field("unfinished", _list(f"{c['toolCallId']} of {c['toolName']}" for c in result["pendingToolCalls"]))
+    field("state", _list(result["state"]))
+    field("context", "compacted" if result["context"] is not None else "as it is")
+    field("cursor", f"in {cursor['in']}, out {cursor['out']}")
+    for line in result["report"]:
+        field("report", f"{line['code']} at {line['id']}: {line['detail']}")
+
+
+def _owed(item: dict[str, Any]) -> str:
+    return f"{item['kind']}, input {_list(item['ids'])}"
+
+
+def _list(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items)) or "nothing"
 
 
 _LIMITS = (
@@ -165,8 +205,8 @@ def classify(ctx: click.Context, file: BinaryIO, as_json: bool) -> None:
     """Say where a history can be picked up again.
 
     FILE (default: stdin) holds one history a line: a list of messages, or {"messages": […], "turn"?: how the
-    last one's turn ended}. Messages are UIMessages, or plain ones with role, content, tool_calls and stop. For
-    each, one line {"kind", "description", "unanswered"}, or {"error": reason} where there is nothing to
+    last one's turn ended}. Messages are UIMessages, or plain ones with role, content, tool_calls and stop.
+    For each, one line {"kind", "description", "unanswered"}, or {"error": reason} where there is nothing to
     resume; "bad_input" for a line that is no history, and exit code 2.
     """
     refused = False
@@ -190,7 +230,7 @@ def _classified(line: bytes) -> tuple[dict[str, Any], str]:
         case = loads(line)
         messages, turn = (case.get("messages"), case.get("turn")) if isinstance(case, dict) else (case, None)
         if not isinstance(messages, list):
-            raise InvalidValue("a list of messages is needed")
+            return {"error": "bad_input"}, "a list of messages is needed"
         found = classify_resume(messages, turn)
     except NotResumable as error:
         return {"error": error.reason}, str(error)

@@ -9,7 +9,7 @@ from snapshotter.verify import Verdict, all_sessions
 from snapshotter.verify import verify as verify_session
 
 from .examine import examine
-from .output import count, emit, json_option, progress, say, url_argument
+from .output import count, emit, json_option, milliseconds, progress, say, tell_empty, url_argument
 from .problems import PROBLEM
 
 
@@ -30,6 +30,8 @@ def verify(ctx: click.Context, url: str, sessions: tuple[str, ...], as_json: boo
     """
     with open_database(url) as db:
         names = list(sessions) or list(all_sessions(db))
+        if not names:
+            tell_empty(db, "there are no sessions")
         verdicts = []
         with progress(names, "verifying") as each:
             for name in each:
@@ -80,7 +82,7 @@ def doctor(ctx: click.Context, url: str, as_json: bool) -> None:
             say(f"{mark} {check.check}{f': {check.detail}' if check.detail else ''}")
             if not check.ok:
                 say(f"      {check.means}")
-        for kind, milliseconds in found.latency_ms.items():
-            say(f"    {kind:<5} {milliseconds:,.1f} ms (median)")
+        for kind, taken in found.latency_ms.items():
+            say(f"    {kind:<5} {milliseconds(taken)} (median)")
         say("this store can be trusted" if found.ok else "this store is not to be trusted as it is")
     ctx.exit(found.exit_code)

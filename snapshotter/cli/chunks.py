@@ -21,20 +21,34 @@ _SKIPPED = (b":", b"event:", b"id:", b"retry:")
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_chunks(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The chunks, each as soon as its line is there. A first object without a type (what a recording says of
-    itself) is skipped. Raises InvalidValue naming the line for anything that is neither JSON nor SSE."""
-    first = True
-    for chunk in _objects(lines):
-        if not (first and "type" not in chunk):
-            yield chunk
-        first = False
+class Chunks:
+    """The chunks of a stream, each as soon as its line is there; `line` counts the lines read so far.
+
+    A first object without a type (what a recording says of itself) is skipped. Iterating raises InvalidValue
+    naming the line for anything that is neither JSON nor SSE.
+    """
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = lines
+        self.line = 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        first = True
+        for chunk in _objects(self._counted()):
+            if not (first and "type" not in chunk):
+                yield chunk
+            first = False
+
+    def _counted(self) -> Iterator[tuple[int, bytes]]:
+        for raw in self._lines:
+            self.line += 1
+            yield self.line, raw
 
 
-def _objects(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+def _objects(lines: Iterable[tuple[int, bytes]]) -> Iterator[dict[str, Any]]:
     event: list[bytes] = []
     number = 0
-    for number, raw in enumerate(lines, 1):
+    for number, raw in lines:
         line = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1:
             line = line.removeprefix(_BOM)

@@ -1,7 +1,7 @@
 """What `doctor` asks a store: the probe's questions, each with what a "no" means, and how fast it answers.
 
-The questions come in the order in which things fail: credentials, the bucket, then what it guarantees. The
-first one that the store does not let be answered ends the examination.
+The questions come in the order in which things fail: driver, credentials, the bucket, then what it
+guarantees. The first one that the store does not let be answered ends the examination.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from snapshotter.errors import Misconfigured, StreamError
+from snapshotter.errors import CredentialsExpired, Misconfigured, StreamError
 from streams import probe
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
@@ -22,9 +22,10 @@ from .problems import PROBLEM, code_word, failure_of
 _TRIES = 5
 _PATIENCE = Retries(read_deadline=5.0, write_deadline=10.0, attempts=4)
 _MEANS = {
-    "credentials": "no credentials were found, or the URL cannot be opened: nothing works",
-    "reachable": "the bucket cannot be read with these credentials at this endpoint: nothing works",
-    "writable": "these credentials cannot write there: senders and workers fail",
+    "driver": "the driver for such URLs is missing, or is not the version that is known: nothing works",
+    "credentials": "no credentials were found: nothing works",
+    "reachable": "the store cannot be read: nothing works",
+    "writable": "the store cannot be written to: senders and workers fail",
     "conditional create": "the store ignores If-None-Match: two workers can overwrite each other unseen",
     "conditional replace": "the store ignores If-Match: an older snapshot may replace a newer one; boots "
     "stay right, and read a longer tail",
@@ -82,11 +83,14 @@ def examine(url: str, clock: Clock | None = None) -> Examination:
         bucket = open_bucket(url, clock=clock)
     except Misconfigured as error:
         found.failure = error
-        found.checks.append(Check("credentials", False, str(error)))
+        if isinstance(error, CredentialsExpired):
+            found.checks += [Check("driver", True), Check("credentials", False, str(error))]
+        else:
+            found.checks.append(Check("driver", False, str(error)))
         return found
     store = Store(bucket, clock, retries=_PATIENCE)
     found.url = store.url
-    found.checks.append(Check("credentials", True))
+    found.checks += [Check("driver", True), Check("credentials", True)]
     try:
         _ask(store, found)
     finally:

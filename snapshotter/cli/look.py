@@ -13,20 +13,25 @@ import click
 from snapshotter import Receipt, Refused, Session
 from snapshotter import open as open_database
 from snapshotter.core.contract import describe
+from snapshotter.core.queue import Item
 
 from .output import (
     cost,
     count,
     emit,
     field,
+    in_words,
     json_option,
     say,
     session_argument,
     short,
+    tell_absent,
+    tell_empty,
     url_argument,
     when,
 )
 
+_NONE_SAVED = "no session has completed a turn yet; `verify` finds those that have only begun"
 _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -47,6 +52,7 @@ def boot(url: str, session: str, receipt: str | None, as_json: bool) -> None:
     """
     with open_database(url) as db:
         found = db.peek(session, receipt=Receipt.parse(receipt) if receipt is not None else None)
+        tell_absent(db, found)
     if as_json:
         holder = found.busy
         busy = {n: getattr(holder, n) for n in ("run", "age", "retry_after")} if holder is not None else None
@@ -68,13 +74,13 @@ def _tell_boot(found: Session) -> None:
     field("messages", str(len(plan.messages)))
     for message in plan.messages[-2:]:
         field("", _line(message))
-    field("resume", _resume(plan.resume.to_json()))
+    field("resume", in_words(plan.resume.to_json()))
     if plan.partial is not None:
         field("partial", f"{plan.partial.get('id')}, {count(len(plan.partial['parts']), 'part')}")
     for call in plan.pending_calls:
         field("unfinished", f"call {call['toolCallId']} of {call['toolName']} ({call['state']})")
     for item in plan.pending:
-        field("pending", f"{item.kind}, input {', '.join(map(str, item.ids))}")
+        field("pending", _pending(item))
     if not plan.pending:
         field("pending", "nothing")
     if found.busy is not None:
@@ -103,14 +109,32 @@ def _tell_boot(found: Session) -> None:
     field("cost", cost(found.booted))
 
 
-def _resume(found: dict[str, Any]) -> str:
-    kind = found.pop("kind")
-    return " · ".join([kind, *(f"{name} {value}" for name, value in found.items())])
+def _pending(item: Item) -> str:
+    """What is owed, by its inputs' ids, with the first words of what was said."""
+    told = f"{item.kind}, input {', '.join(map(str, item.ids))}"
+    said = short(" ".join(filter(None, map(_asked, item.inputs))), 60)
+    return f"{told}: {said}" if said else told
+
+
+def _asked(record: dict[str, Any]) -> str:
+    """An input in words: a message's text, an approval's answer, an action's name."""
+    kind = record.get("kind")
+    if kind == "tool-approval":
+        return "granted" if record.get("approved") else "denied"
+    if kind == "tool-result":
+        return short(record.get("output", record.get("errorText")))
+    if kind == "action":
+        return str(record.get("name"))
+    message = record.get("message")
+    return _text(message) if isinstance(message, dict) else ""
 
 
 def _line(message: dict[str, Any]) -> str:
-    texts = [part.get("text", "") for part in message["parts"] if part.get("type") == "text"]
-    return f"{message.get('role')} {message.get('id')}: {short(' '.join(texts), 70)}"
+    return f"{message.get('role')} {message.get('id')}: {short(_text(message), 70)}"
+
+
+def _text(message: dict[str, Any]) -> str:
+    return " ".join(part.get("text", "") for part in message["parts"] if part.get("type") == "text")
 
 
 @click.command(
@@ -127,6 +151,8 @@ def history(url: str, session: str, limit: int | None, before: str | None, as_js
     """Show the messages of SESSION as a client would see them now."""
     with open_database(url) as db:
         messages = db.history(session, limit=limit, before=before)
+        if not messages:
+            tell_absent(db, db.peek(session))
     for message in messages:
         if as_json:
             emit(message)
@@ -188,8 +214,12 @@ def log(
     "in" is what came from the world (messages, approvals, stops), "out" what the agent did.
     """
     with open_database(url) as db:
+        empty = True
         for record in db.records(session, which, after=after, follow=follow, timeout=timeout):
+            empty = False
             emit(record)
+        if empty:
+            tell_absent(db, db.peek(session))
 
 
 @click.command(
@@ -214,8 +244,8 @@ def ls(url: str, prefix: str, since: str | None, as_json: bool) -> None:
                 emit(asdict(info))
             else:
                 say(f"{when(info.modified_ms):<24} {info.size:>10,}  {info.id}")
-    if empty:
-        click.echo("no sessions", err=True)
+        if empty:
+            tell_empty(db, "no session has been saved that fits" if prefix or since else _NONE_SAVED)
 
 
 def _since(text: str | None) -> int | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,13 +15,25 @@ from typing import Any, TypeVar
 import click
 import orjson
 
+from snapshotter import Database, InvalidId, Receipt, Session
+
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
 def store_url(text: str) -> str:
-    """A store URL; a path that begins with `/`, `.` or `~` is a folder."""
-    return Path(text).expanduser().absolute().as_uri() if text.startswith(("/", ".", "~")) else text
+    """A store URL; a path that begins with `/`, `.` or `~` is a folder.
+
+    Raises InvalidId for a bare word, which may be a folder or a bucket, where nothing says which."""
+    if text.startswith(("/", ".", "~")):
+        return Path(text).expanduser().resolve().as_uri()
+    # Only what looks like a path is repeated: nothing else is certain to hold no secret.
+    if re.fullmatch(r"[\w./-]+", text) and not os.environ.get("OBJECT_STORE_DEFAULT_PROTOCOL"):
+        raise InvalidId(
+            f"{text!r} is no store URL: for a folder write ./{text}, for a bucket s3://{text} or "
+            f"minio://host:port/{text}"
+        )
+    return text
 
 
 def url_argument(command: F) -> F:
@@ -58,15 +72,52 @@ def field(name: str, text: str) -> None:
     click.echo(f"{click.style(f'{name:<10}', dim=True)} {text}")
 
 
+def tell_receipt(receipt: Receipt, *, as_json: bool) -> None:
+    """What a command that sends prints: the receipt, on one line."""
+    if as_json:
+        emit({"session": receipt.session, "id": receipt.id, "duplicate": receipt.duplicate})
+        return
+    say(str(receipt))
+    if receipt.duplicate:
+        aside("sent before: this is the first receipt")
+
+
+def aside(text: str) -> None:
+    """For the person at the terminal, and never for the program behind the pipe: on stderr."""
+    click.echo(f"({text})", err=True)
+
+
+def tell_absent(db: Database, found: Session) -> None:
+    """Say so where nothing at all is stored of a session. For commands that have nothing to show."""
+    if found.fold.cursor == 0 and found.fold.inputs.last == 0:
+        aside(f"there is no session {found.id!r} at {db.url} yet")
+
+
+def tell_empty(db: Database, otherwise: str) -> None:
+    """Say that nothing is stored at a root, or (`otherwise`) why there is nothing to show for all that."""
+    nothing = next(db.store.entries("", page=1), None) is None
+    aside(f"nothing is stored at {db.url} yet" if nothing else otherwise)
+
+
 def when(epoch_ms: int | None) -> str:
     if epoch_ms is None:
         return "-"
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def milliseconds(taken: float) -> str:
+    """A time in milliseconds; below the last digit that is shown it is not nothing."""
+    return "<0.1 ms" if taken < 0.1 else f"{taken:,.1f} ms"
+
+
 def count(number: int, one: str, many: str | None = None) -> str:
     """`count(2, "record")` → `2 records`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def in_words(resume: dict[str, Any]) -> str:
+    """What a worker does first: `retry_response · turn 1 · attempt 2`."""
+    return " · ".join(str(v) if name == "kind" else f"{name} {v}" for name, v in resume.items())
 
 
 def short(value: Any, length: int = 100) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
@@ -34,13 +34,22 @@ _HINTS: tuple[tuple[type[BaseException], str], ...] = (
     (errors.Unknown, "send again with the same --id or --key: it is stored once"),
     (errors.Unreachable, "check the endpoint and the network; `snapshotter doctor URL` tries them"),
     (errors.BucketMissing, "create it first: snapshotter never creates a bucket"),
-    (errors.AccessDenied, "the credentials need GetObject, PutObject, DeleteObject and ListBucket there"),
     (errors.CredentialsExpired, _KEYS),
     (errors.Unsupported, "`snapshotter doctor URL` says which guarantee is missing"),
     (errors.NewerVersion, "upgrade snapshotter"),
     (errors.Damaged, _LOOK),
 )
 _DETAILS = ("log", "missing", "key", "offset", "retry_after", "first", "path", "size", "limit", "rule", "at")
+
+
+class CutShort(Exception):
+    """Input that was refused part-way, at `line` (from 1) of a stream, for the reason `why`; the turn that it
+    was written into is released."""
+
+    def __init__(self, why: errors.StreamError, line: int) -> None:
+        super().__init__(str(why))
+        self.why = why
+        self.line = line
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ def failure_of(error: BaseException) -> Failure:
         return Failure("interrupted", "interrupted", 130)
     if isinstance(error, click.ClickException):
         return Failure("usage", _one_line(error.format_message()), REFUSED, _usage(error))
+    if isinstance(error, CutShort):
+        return _cut_short(error)
     for kind, exit_code in _CODES:
         if isinstance(error, kind):
             hint = next((text for known, text in _HINTS if isinstance(error, known)), None)
@@ -81,6 +92,17 @@ def failure_of(error: BaseException) -> Failure:
         _one_line(f"a defect of snapshotter: {type(error).__name__}: {error}"),
         DEFECT,
         "please report it; SNAPSHOTTER_TRACEBACK=1 shows where it happened",
+    )
+
+
+def _cut_short(error: CutShort) -> Failure:
+    why, line = failure_of(error.why), f"line {error.line}"
+    return replace(
+        why,
+        message=why.message if why.message.startswith(f"{line}:") else f"{line}: {why.message}",
+        hint="nothing of this line was stored, what came before it is; the turn was released, so the next "
+        "`record`, or any worker, goes on with it",
+        details={**why.details, "line": error.line},
     )
 
 

@@ -9,13 +9,16 @@ from typing import Any, BinaryIO
 
 import click
 
-from snapshotter import Database, Refused, Session, Terminated, Turn, release_on_sigterm
+from snapshotter import Database, Refused, Session, Turn, release_on_sigterm
 from snapshotter import open as open_database
 from snapshotter.core.values import loads
 from snapshotter.session import POLICIES
 
-from .chunks import read_chunks
-from .output import emit, json_option, say, session_argument, url_argument
+from .chunks import Chunks
+from .output import aside, emit, json_option, say, session_argument, tell_receipt, url_argument
+from .problems import CutShort
+
+_ENDS = ("finish", "abort", "error")
 
 
 @click.command(
@@ -44,22 +47,18 @@ def send(
     TEXT is the message; "-" reads it from stdin. No worker needs to run: whoever boots the session next finds
     the message owed. The receipt (one line of JSON) is what a queue message carries.
     """
-    if (text is None) == (message is None):
-        raise click.UsageError("give TEXT (or - for stdin), or --message JSON")
-    body = _given(text, message)
+    body = given_message(text, message)
     if message_id is not None:
         body["id"] = message_id
     with open_database(url) as db:
         receipt = db.send(session, body, key=key)
-    if as_json:
-        emit({"session": receipt.session, "id": receipt.id, "duplicate": receipt.duplicate})
-        return
-    say(str(receipt))
-    if receipt.duplicate:
-        click.echo("(sent before: this is the first receipt)", err=True)
+    tell_receipt(receipt, as_json=as_json)
 
 
-def _given(text: str | None, message: str | None) -> dict[str, Any]:
+def given_message(text: str | None, message: str | None) -> dict[str, Any]:
+    """The UIMessage that a command's TEXT (`-`: stdin) or its --message stands for."""
+    if (text is None) == (message is None):
+        raise click.UsageError("give TEXT (or - for stdin), or --message JSON")
     if message is not None:
         found = loads(message)
         if not isinstance(found, dict):
@@ -109,14 +108,15 @@ def record(
 
     FILE holds AI SDK UI message chunks, as JSON lines or as server-sent events. The first owed turn is taken
     (an interrupted one comes first) and its chunks are written; the last durable record's id is shown as it
-    grows. SIGTERM, Ctrl-C and a line that cannot be read release the turn for the next worker.
+    grows. SIGTERM, Ctrl-C, a line that cannot be read and a chunk that breaks a rule of the stream release
+    the turn for the next worker; what came before them stays.
     """
     with (
         release_on_sigterm(),
         open_database(url, durability=durability) as db,
         db.boot(session, takeover=takeover, stable_timeout=wait) as booted,
     ):
-        _Recording(db, booted, as_json).run(read_chunks(file), delay)
+        _Recording(db, booted, as_json).run(Chunks(file), delay)
 
 
 class _Recording:
@@ -129,9 +129,12 @@ class _Recording:
         self._live = not as_json and sys.stderr.isatty()
         self._durable = session.cursor["out"]
         self._last = session.fold.last_turn
+        self._ended = False  # a chunk that ends the stream was there
 
-    def run(self, chunks: Iterator[dict[str, Any]], delay: float) -> None:
-        """Write the chunks into the first turn. Raises Refused when nothing is owed."""
+    def run(self, chunks: Chunks, delay: float) -> None:
+        """Write the chunks into the first turn.
+
+        Raises Refused when nothing is owed, CutShort for a line or a chunk that is refused."""
         found = self._session.resume.kind
         turn = next(self._session.turns(), None)
         if turn is None:
@@ -142,15 +145,21 @@ class _Recording:
         try:
             with turn:
                 self._write(turn, self._paced(chunks, delay))
-        except Terminated:
+        except Refused as error:
+            self._end_line()
+            raise CutShort(error, chunks.line) from error
+        except (SystemExit, KeyboardInterrupt):
             self._result(turn)
             raise
         self._result(turn)
+        if turn.kind != "action" and turn.status == "completed" and not self._ended:
+            aside("the stream ended without a `finish` chunk; the turn is completed all the same")
 
     def _paced(self, chunks: Iterable[dict[str, Any]], delay: float) -> Iterator[dict[str, Any]]:
         for chunk in chunks:
             if delay:
                 self._clock.sleep(delay)
+            self._ended = self._ended or chunk.get("type") in _ENDS
             yield chunk
 
     def _write(self, turn: Turn, chunks: Iterator[dict[str, Any]]) -> None:
@@ -168,12 +177,16 @@ class _Recording:
         elif self._live:
             click.echo(f"\rdurable up to {durable_id}", err=True, nl=False)
 
+    def _end_line(self) -> None:
+        """The line that counts up on a terminal is left as it stands."""
+        if self._live:
+            click.echo(err=True)
+
     def _result(self, turn: Turn | None) -> None:
         """How the turn stands: released, or its end as the log has it."""
         fold = self._session.fold
         self._show(self._session.writer.durable_id)
-        if self._live:
-            click.echo(err=True)
+        self._end_line()
         message_id: str | None
         if turn is not None and turn.status == "released":
             number, status, message_id = turn.number, turn.status, turn.message_id
@@ -188,3 +201,5 @@ class _Recording:
             return
         message = f"message {message_id}" if message_id else "no message"
         say(f"turn {number}: {status}, {message}, durable up to record {self._durable}")
+        if status == "released":
+            aside("the turn was released: the next `record`, or any worker, goes on with it")

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshotter import InvalidValue
-from snapshotter.cli.chunks import read_chunks
+from snapshotter.cli.chunks import Chunks
 
 A, B = {"type": "start"}, {"type": "text-delta", "id": "t", "delta": "a\u2028b\u0085c\rd"}
 
 
 def read(data: bytes) -> list[dict[str, object]]:
-    return list(read_chunks(io.BytesIO(data)))
+    return list(Chunks(io.BytesIO(data)))
 
 
 def text(value: object) -> bytes:
@@ -61,6 +61,13 @@ def test_what_is_neither_is_named_by_its_line(data: bytes, line: int) -> None:
         read(data)
 
 
+def test_the_line_of_a_chunk_is_known_while_it_is_handled() -> None:
+    chunks = Chunks(
+        io.BytesIO(b": ping\n\n" + text(A) + b"\ndata: " + text(B)[:9] + b"\ndata: " + text(B)[9:])
+    )
+    assert [chunks.line for _ in chunks] == [3, 5]
+
+
 def test_only_the_first_object_may_lack_a_type() -> None:
     assert read(text(A) + b'\n{"name":"x"}\n') == [A, {"name": "x"}]
 
@@ -70,7 +77,7 @@ def test_a_chunk_is_there_before_the_next_line() -> None:
         yield b"data: " + text(A) + b"\n"
         raise AssertionError("asked for another line")
 
-    assert next(read_chunks(lines())) == A  # type: ignore[arg-type]
+    assert next(iter(Chunks(lines()))) == A  # type: ignore[arg-type]
 
 
 @given(st.lists(st.tuples(st.sampled_from(ANSWER), st.sampled_from(["json", "sse", "split"]))), st.booleans())

@@ -240,7 +240,7 @@ def test_ls_lists_by_prefix_and_date(root: Path) -> None:
     assert len(run("ls", root, "--since", "1h", "--json").lines) == 3
     assert len(run("ls", root, "--since", "2001-01-01", "--json").lines) == 3
     none = run("ls", root, "--since", "2999-01-01T00:00+02:00")
-    assert (none.code, none.out, none.err) == (0, "", "no sessions\n")
+    assert (none.code, none.out, none.err) == (0, "", "(no session has been saved that fits)\n")
     assert "chat/2" in run("ls", root).out
 
 

@@ -192,7 +192,8 @@ def test_no_credentials_are_misconfigured(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delenv(name, raising=False)
     found = run("doctor", "minio://127.0.0.1:1/bucket", "--json")
     assert (found.code, found.json["error"]) == (6, "credentials-expired")
-    assert found.json["checks"][0]["means"]
+    assert [(c["check"], c["ok"]) for c in found.json["checks"]] == [("driver", True), ("credentials", False)]
+    assert found.json["checks"][-1]["means"]
 
 
 def test_a_defect_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
