@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from build import INTERRUPTED, SUPERSEDED, asked, bot, tool, user
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from snapshotter.core.repair import NOT_RUN, normalize_input, repair
 from snapshotter.core.sanitize import sanitize
@@ -183,3 +185,65 @@ def test_reasoning_that_says_nothing_goes() -> None:
 def test_a_message_without_them_is_the_same_object(part: Part) -> None:
     message = bot("a1", part)
     assert sanitize([message, {"role": "user", "content": "x"}])[0] is message
+
+
+# -- for any history --------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["", "x", "{}", '{"a":1}', "{"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+STATES = (
+    "input-streaming input-available approval-requested approval-responded"
+    " output-available output-error output-denied"
+).split()
+APPROVAL = st.fixed_dictionaries({"id": st.just("p")}, optional={"approved": st.booleans()})
+CALL = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["tool-a", "tool-b", "dynamic-tool"]),
+        "toolCallId": st.sampled_from(["c1", "c2"]),
+        "state": st.sampled_from(STATES),
+    },
+    optional={
+        "input": JSON,
+        "output": JSON,
+        "preliminary": st.booleans(),
+        "approval": APPROVAL | JSON,
+        "resultProviderMetadata": st.just({"snapshotter": {"interrupted": True}}) | JSON,
+        "errorText": st.just("disk full"),
+    },
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries({"id": st.just("m"), "role": st.just("assistant"), "parts": st.lists(CALL | JSON)}),
+    max_size=3,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(MESSAGES, st.sets(st.sampled_from("ab")))
+def test_after_repair_every_call_has_a_result_or_can_still_get_one(
+    messages: list[Part], client_tools: set[str]
+) -> None:
+    before = deepcopy(messages)
+    done = repair(messages, client_tools=client_tools)
+    assert messages == before
+    again = repair(done.messages, client_tools=client_tools).messages
+    assert all(a is b for a, b in zip(again, done.messages, strict=True))
+    for old, new in zip(messages, done.messages, strict=True):
+        for part, after in zip(old["parts"], new["parts"], strict=True):
+            if isinstance(part, dict) and "toolCallId" in part:
+                check(part, after, client_tools)
+            else:
+                assert after is part
+
+
+def check(part: Part, after: Part, client_tools: set[str]) -> None:
+    final = part["state"] in ("output-available", "output-error", "output-denied")
+    if final and not (part["state"] == "output-available" and part.get("preliminary") is True):
+        assert {**after, "input": 0} == {**part, "input": 0}
+    kept = after["state"] in ("approval-requested", "approval-responded") or "output" in after
+    client = after["state"] == "input-available" and after["type"][5:] in client_tools
+    assert kept or client or after["state"] in ("output-available", "output-error", "output-denied")
+    if after is not part:
+        assert isinstance(after["input"], dict)
