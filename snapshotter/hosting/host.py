@@ -58,6 +58,7 @@ class _Desk:
     def __init__(self, host: ChatHost, session_id: str, debounce_ms: float, coalesce: float) -> None:
         clock = host.db.clock
         self.changed = clock.waiter()
+        self.running: str | None = None  # the request whose signal aborts what runs
         self.submits = Submits(debounce_ms)
         self.queue = TurnQueue(clock)
         self.continuations = Continuations(
@@ -163,14 +164,16 @@ class ChatHost:
                 return "superseded"
         overlap = _OVERLAP.get(decision.policy or "", "queue")
         with self.db.boot(session_id, receipt=receipt, overlap=overlap, **self._boot) as session:
-            self._run(session, outside, lambda _: session.applied(receipt.id))
+            self._run(desk, session, outside, lambda _: session.applied(receipt.id))
             return "answered" if session.applied(receipt.id) else "owed"
 
-    def _run(self, session: Session, outside: Signal | None, enough: Callable[[Turn], bool]) -> None:
+    def _run(
+        self, desk: _Desk, session: Session, outside: Signal | None, enough: Callable[[Turn], bool]
+    ) -> None:
         """Answer turns until it is enough; what is owed then is somebody else's."""
-        name = session.run
-        detach = self.aborts.link(name, outside)
+        desk.running = name = session.run
         signal = self.aborts.signal(name)
+        detach = self.aborts.link(name, outside)
         try:
             for turn in session.turns():
                 with turn:
@@ -180,8 +183,15 @@ class ChatHost:
                 if enough(turn) or signal.aborted:
                     return
         finally:
+            desk.running = None
             detach()
             self.aborts.remove(name)
+
+    def cancel(self, session_id: str, reason: Any = None) -> bool:
+        """Abort what this process runs for the session; False when that is nothing. (`db.stop` reaches the
+        worker wherever it is.)"""
+        running = self._desk(session_id).running
+        return running is not None and self.aborts.cancel(running, reason)
 
     # -- answers to tools ---------------------------------------------------------------------------
 
@@ -202,22 +212,27 @@ class ChatHost:
     def go_on(self, session_id: str) -> None:
         """Continue the message whose answers are all there."""
 
+        desk = self._desk(session_id)
+
         def work() -> None:
             with self.db.boot(session_id, **self._boot) as session:
-                self._run(session, None, lambda turn: turn.kind == "tool-answers")
+                self._run(desk, session, None, lambda turn: turn.kind == "tool-answers")
 
-        self._desk(session_id).queue.run(f"{session_id}/continuation", work)
+        desk.queue.run(f"{session_id}/continuation", work)
 
     # -- the whole session --------------------------------------------------------------------------
 
     def clear(self, session_id: str) -> None:
-        """Empty the history: what is queued here is stale, what runs is stopped, what is owed is spent."""
+        """Empty the history: what is queued is stale, what runs is aborted, what is owed is spent. Raises
+        Busy when something runs on all the same."""
         desk = self._desk(session_id)
         with desk.changed:
             desk.queue.reset()
             desk.submits.reset()
             desk.changed.notify_all()
         desk.continuations.reset()
+        self.cancel(session_id, "cleared")
+        desk.queue.wait_for_idle(self.db.recovery.stable_timeout)
         self.db.clear(session_id)
 
     def wait_for_idle(self, session_id: str, timeout: float | None = None) -> bool:
