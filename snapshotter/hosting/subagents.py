@@ -45,8 +45,8 @@ class ChildState:
     none         it was never asked
     running      a living worker is at it
     recovering   it was interrupted; the next boot goes on with it
+    owed         it has inputs that nobody has taken yet, or an answer that only has to be sealed
     waiting      it waits for a person
-    owed         it has inputs that nobody has taken yet
     ended        `outcome` says how its last turn ended
     """
 
@@ -113,8 +113,8 @@ def state_of(db: Database, session_id: str) -> ChildState:
         return ChildState("running", outcome)
     if session.fold.open is not None and (kind in MODES or kind == "none"):
         return ChildState("recovering", outcome)
-    if kind == "waiting":
-        return ChildState("waiting", outcome)
     if session.pending or kind.startswith("seal"):
         return ChildState("owed", outcome)
+    if kind == "waiting":
+        return ChildState("waiting", outcome)
     return ChildState("none" if outcome is None else "ended", outcome)
