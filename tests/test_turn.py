@@ -110,10 +110,12 @@ def test_a_call_that_may_have_run_is_continued_as_an_error(place: Place) -> None
         assert part["state"] == "output-error"
         assert "may or may not have run" in part["errorText"]
         assert session.resume.unanswered == ("c1",)
-        assert session.resume.description.startswith("The request stopped while tools were running: tool will")
+        assert session.resume.description.startswith("The request stopped while tools were running: tool ")
 
 
-@pytest.mark.parametrize(("policy", "state"), [("rerun", "input-available"), ("reattach", "output-available")])
+@pytest.mark.parametrize(
+    ("policy", "state"), [("rerun", "input-available"), ("reattach", "output-available")]
+)
 def test_a_tool_declared_safe_to_repeat_or_to_reattach_is_left_to_its_runner(
     place: Place, policy: str, state: str
 ) -> None:
