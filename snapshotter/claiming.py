@@ -17,7 +17,7 @@ from typing import Any
 from streams import keys, log
 from streams.errors import Busy, Fenced, StreamError
 from streams.log import Tail
-from streams.records import Cursor
+from streams.records import Cursor, Segment
 from streams.store import Store
 from streams.writer import Flush, Writer
 
@@ -31,6 +31,8 @@ from .recovery import ChatRecovery, Hooks, RecoveryContext
 LEASE = 45
 _LONGEST = 15 * 60.0  # seconds that a claim is kept while nothing comes of it
 _TRIES = 8
+_BEGINNINGS = ("turn-start", "fence")
+_ENDS = ("turn-complete", "turn-release", "session-closed", "session-deleted")
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ class Claiming:
                 date = clock.now_ms() if listing.date_ms is None else listing.date_ms
                 age = max(0, date - (listing.entries[0].modified_ms or date)) / 1000
                 left = (header.lease or 0) + SLACK - age
-                if header.lease and left > 0 and not self.takeover:
+                if header.lease and left > 0 and not self.takeover and not _let_go(segments[-1]):
                     holder = Holder(header.run or "", age, left)
             if holder is None:
                 return self._fence(newest, epoch + 1, position, listing.date_ms)
@@ -206,6 +208,13 @@ class Claiming:
         claim.lease = lambda: 0
         claim.writer.append_batch(bodies, flush=Flush.NOW, end_segment=True)
         claim.writer.close(flush=False)
+
+
+def _let_go(segment: Segment) -> bool:
+    """True when the segment ends what it, or one before it, began: nobody holds the session after it."""
+    names = [str(record.get("control")) for record in segment.records]
+    last = next((name for name in reversed(names) if name in (*_ENDS, *_BEGINNINGS)), None)
+    return last in _ENDS
 
 
 def _silence(tail: Tail, run: str, now_ms: int) -> float:

@@ -13,6 +13,8 @@ from world import live
 
 from snapshotter.core.budget import Incident
 from snapshotter.core.revive import revive
+from snapshotter.core.snapshot import encode
+from snapshotter.core.tally import Tally
 from snapshotter.core.verdict import incident_of
 
 
@@ -45,3 +47,24 @@ def test_the_world_reaches_what_the_law_is_about() -> None:
     }
     assert [name for name, is_so in reached.items() if not any(map(is_so, seen))] == []
     assert waited
+
+
+@SESSIONS
+@given(st.data())
+def test_what_counts_before_loading_is_what_the_fold_counts(data: st.DataObject) -> None:
+    """Claims, deaths and the open turn's inputs: the same from the head of a snapshot and the tail."""
+    world = session(data)
+    for end in [0, *world.ends[-2:]]:
+        head = encode(laws.fold_of(world.inputs, world.outs[:end]), "n", 0) if end else None
+        tally = Tally.of_snapshot(head)
+        assert tally is not None
+        whole = laws.fold_of(world.inputs, world.outs[:end])
+        for record in world.outs[end:]:
+            whole.apply(record)
+            tally.apply(record)
+            assert (tally.open is not None) == (whole.open is not None), record
+            assert len(tally.ledger.claims) == len(whole.budget.claims), record
+            if whole.open is not None:
+                assert tally.turn == whole.open.turn
+                deaths = [a.released for a in whole.budget.attempts]
+                assert [a.released for a in tally.ledger.attempts][-len(deaths) :] == deaths
