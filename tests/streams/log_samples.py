@@ -67,44 +67,33 @@ class Chain:
 
 
 class PatientClock(FakeClock):
-    """A fake clock whose waiters miss no notification, also one that comes while they look at the time.
-
-    `waits` lists the seconds that anyone was ready to wait.
-    """
+    """A fake clock that remembers: `waits` lists the seconds that anyone was ready to wait."""
 
     def __init__(self) -> None:
         super().__init__()
         self.waits: list[float] = []
 
     def waiter(self) -> Waiter:
-        return _Counting(self)
+        return _Counting(super().waiter(), self.waits)
 
 
 class _Counting:
-    """A condition variable with fake time-outs. It counts notifications, so none falls between two looks."""
+    """A waiter that notes the time-outs it was given."""
 
-    def __init__(self, clock: PatientClock) -> None:
-        self._clock = clock
-        self._condition = threading.Condition()
-        self._notified = 0
+    def __init__(self, inner: Waiter, waits: list[float]) -> None:
+        self._inner = inner
+        self._waits = waits
 
     def __enter__(self) -> bool:
-        return self._condition.acquire()
+        return self._inner.__enter__()
 
     def __exit__(self, *exc: object) -> None:
-        self._condition.release()
+        self._inner.__exit__(*exc)
 
     def wait(self, timeout: float | None = None) -> bool:
-        end = None if timeout is None else self._clock.monotonic() + timeout
         if timeout is not None:
-            self._clock.waits.append(timeout)
-        before = self._notified
-        while self._notified == before:
-            if end is not None and self._clock.monotonic() >= end:
-                return False
-            self._condition.wait(0.002)
-        return True
+            self._waits.append(timeout)
+        return self._inner.wait(timeout)
 
     def notify_all(self) -> None:
-        self._notified += 1
-        self._condition.notify_all()
+        self._inner.notify_all()
