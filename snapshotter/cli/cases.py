@@ -74,8 +74,10 @@ def _hint(given: Any) -> str:
 
 def _tell_replay(result: dict[str, Any], number: int) -> None:
     if "error" in result:
-        at = "" if result["at"] is None else f", chunk {result['at']}"
-        field("error", f"line {number}{at} ({result['rule']}): {result['error']}")
+        told, at = str(result["error"]), f"chunk {result['at']}: "
+        if result["at"] is not None and not told.startswith(at):
+            told = at + told
+        field("error", f"line {number} ({result['rule']}): {told}")
         return
     field("message", dumps(result["message"]).decode())
     for line in result["report"]:

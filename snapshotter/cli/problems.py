@@ -102,7 +102,7 @@ def _cut_short(error: CutShort) -> Failure:
         message=why.message if why.message.startswith(f"{line}:") else f"{line}: {why.message}",
         hint="nothing of this line was stored, what came before it is; the turn was released, so the next "
         "`record`, or any worker, goes on with it",
-        details={**why.details, "line": error.line},
+        details={**why.details, "line": error.line, "status": "released"},
     )
 
 

@@ -19,6 +19,8 @@ from .output import aside, emit, json_option, say, session_argument, tell_receip
 from .problems import CutShort
 
 _ENDS = ("finish", "abort", "error")
+_RELEASED = "the turn was released: the next `record`, or any worker, goes on with it"
+_NOT_RELEASED = "the turn could not be released; it is free for the next worker when its lease has run out"
 
 
 @click.command(
@@ -198,8 +200,9 @@ class _Recording:
         if self._json:
             ended = {"turn": number, "status": status, "message_id": message_id}
             emit({**ended, "durable_id": self._durable})
-            return
-        message = f"message {message_id}" if message_id else "no message"
-        say(f"turn {number}: {status}, {message}, durable up to record {self._durable}")
+        else:
+            message = f"message {message_id}" if message_id else "no message"
+            say(f"turn {number}: {status}, {message}, durable up to record {self._durable}")
         if status == "released":
-            aside("the turn was released: the next `record`, or any worker, goes on with it")
+            told = fold.open is not None and fold.open.released is not None
+            aside(_RELEASED if told else _NOT_RELEASED)

@@ -100,6 +100,28 @@ def test_replay_tells_people_too() -> None:
     assert "at chunk 0" in told.out
 
 
+def test_replay_names_the_line_and_the_chunk_once() -> None:
+    late = {"chunks": [{"type": "start"}, {"type": "text-delta", "id": "t", "delta": "x"}]}
+    odd = {"chunks": [{"type": "data-n", "data": 10**400}]}
+    told = run("replay", "--strict", stdin=jsonl(late) + b"\n[]\n" + jsonl(odd)).out.splitlines()
+    assert told[0].split(None, 1)[1].startswith("line 1 (text-delta-without-start): chunk 1: ")
+    assert told[1].split(None, 1)[1] == "line 3 (bad-input): a JSON object is needed"
+    assert told[2].split(None, 1)[1].startswith("line 4 (invalid-value): chunk 0: ")
+    assert [line.count("chunk ") for line in told] == [1, 0, 1]
+
+
+def test_replay_of_a_file_for_record_says_how_to_make_one_for_it() -> None:
+    done = run("replay", "--json", stdin=jsonl(*ANSWER[:2]))
+    assert done.code == 2
+    assert all("jq -sc '{chunks: .}'" in line["error"] for line in done.lines)
+    assert "jq" not in run("replay", "--json", stdin=b'{"chunks":7}\n').json["error"]
+
+
+def test_the_example_of_replay_gives_a_message() -> None:
+    shown = run("replay", "--help").out.partition("echo '")[2].partition("'")[0]
+    assert run("replay", "--json", stdin=shown.encode()).json["message"]["parts"][0]["text"] == "hi"
+
+
 # -- fold -----------------------------------------------------------------------------------------------
 
 
@@ -151,7 +173,11 @@ def test_fold_of_a_real_log_is_what_boot_says(tmp_path: Path, root: Path) -> Non
         found = fold(tmp_path, *logs, *options).json
         assert found == {name: booted[name] for name in found}
     told = run("fold", "--in", tmp_path / "in", "--out", tmp_path / "out").out
-    assert "pending" in told
+    lines = dict(line.split(None, 1) for line in told.splitlines())
+    assert lines["messages"].endswith(", assistant a1")
+    assert lines["pending"] == "message, input 2"
+    assert lines["cursor"] == f"in 1, out {booted['cursor']['out']}"
+    assert not set('{"…') & set(told), "words, and no JSON that breaks off"
 
 
 def test_fold_keeps_what_is_at_or_below_the_snapshots_cursors_out(tmp_path: Path, root: Path) -> None:

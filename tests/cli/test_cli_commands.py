@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli_runs import ANSWER, answered, database, jsonl, run
 
-from snapshotter.cli import app
+from snapshotter.cli import app, output
 
 
 def test_send_prints_a_receipt_that_boot_takes(root: Path) -> None:
@@ -43,95 +42,6 @@ def test_sending_again_gives_the_first_receipt(root: Path, options: tuple[str, s
     assert first["id"] == again["id"] == 1
 
 
-def test_record_answers_what_is_owed(root: Path) -> None:
-    run("send", root, "s", "hi")
-    done = run("record", root, "s", "--json", stdin=jsonl(*ANSWER))
-    *grown, result = done.lines
-    ids = [line["durable_id"] for line in grown]
-    assert ids == sorted(set(ids))
-    assert result == {"turn": 1, "status": "completed", "message_id": "a1", "durable_id": ids[-1]}
-    assert run("boot", root, "s", "--json").json["cursor"] == {"in": 1, "out": ids[-1]}
-    messages = run("history", root, "s", "--json").lines
-    assert messages[-1]["parts"][-1]["text"] == "Hello \u2028 there"
-
-
-def test_record_takes_server_sent_events_and_a_recordings_own_line(root: Path) -> None:
-    run("send", root, "s", "hi")
-    events = b"".join(b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n" for chunk in ANSWER)
-    stream = b'\xef\xbb\xbf{"name":"x","user":"hi"}\r\n: ping\r\n' + events + b"data: [DONE]\r\n\r\n"
-    done = run("record", root, "s", "-", stdin=stream)
-    assert done.code == 0
-    assert "turn 1: completed, message a1" in done.out
-    assert run("history", root, "s", "--json").lines[-1]["parts"][-1]["state"] == "done"
-
-
-def test_record_releases_the_turn_of_a_stream_that_breaks_off(root: Path) -> None:
-    run("send", root, "s", "hi")
-    broken = run("record", root, "s", "--json", stdin=jsonl(*ANSWER[:5]) + b'{"type":"text-de')
-    assert broken.code == 2
-    assert broken.lines[-1]["error"] == "invalid-value"
-    assert "line 6" in broken.lines[-1]["message"]
-    booted = run("boot", root, "s", "--json").json
-    assert booted["resume"]["kind"] == "retry_response"
-    assert booted["partial"]["parts"][-1]["text"] == "Hello \u2028 there"
-    assert run("record", root, "s", "--json", stdin=jsonl(*ANSWER)).lines[-1]["status"] == "completed"
-    assert len(run("history", root, "s", "--json").lines) == 2
-
-
-def test_record_seals_an_answer_that_only_lacks_its_end(root: Path) -> None:
-    with database(root) as db:
-        db.send("s", "hi")
-        with db.boot("s") as session:
-            turn = next(session.turns())
-            for chunk in ANSWER:
-                turn.write(chunk)
-            turn.release("signal")
-    done = run("record", root, "s", "--json", stdin=b"")
-    assert done.code == 0
-    assert (done.lines[-1]["status"], done.lines[-1]["message_id"]) == ("completed", "a1")
-
-
-def test_record_does_an_action_without_an_answer(root: Path) -> None:
-    answered(root)
-    with database(root) as db:
-        db.action("s", "tidy")
-    done = run("record", root, "s", "--json", stdin=b"")
-    assert (done.code, done.lines[-1]["message_id"]) == (0, None)
-    assert run("boot", root, "s", "--json").json["pending"] == []
-
-
-def test_sigterm_releases_what_is_being_recorded(root: Path) -> None:
-    run("send", root, "s", "hi")
-    command = [
-        sys.executable,
-        "-m",
-        "snapshotter",
-        "record",
-        str(root),
-        "s",
-        "--durability",
-        "live",
-        "--json",
-    ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
-        assert worker.stdin
-        assert worker.stdout
-        worker.stdin.write(jsonl(*ANSWER[:5]))
-        worker.stdin.flush()
-        # The claim is durable: the worker is inside its turn, and the chunks are in the pipe.
-        assert json.loads(worker.stdout.readline()) == {"durable_id": 1}
-        worker.send_signal(signal.SIGTERM)
-        last = json.loads(worker.stdout.read().split(b"\n")[-2])
-        assert worker.wait(30) == 143
-    assert (last["turn"], last["status"]) == (1, "released")
-    booted = run("boot", root, "s", "--json").json
-    assert (booted["incident"]["interruptions"], booted["incident"]["decision"]) == (0, "go_on")
-    if booted["busy"] is not None:  # nothing had streamed: a short pause, and no longer a lease
-        assert booted["incident"]["strikes"] == 1
-        assert booted["busy"]["retry_after"] <= 2
-    assert booted["resume"]["kind"] in ("call_model", "continue_response")
-
-
 def test_boot_shows_an_unfinished_answer_and_who_holds_it(root: Path) -> None:
     with database(root) as db:
         db.send("s", "hi")
@@ -149,6 +59,91 @@ def test_boot_shows_an_unfinished_answer_and_who_holds_it(root: Path) -> None:
     assert {"messages", "pending", "state", "context", "cursor", "report", "spent"} <= found.keys()
     assert f"run {session.run} spoke" in told.out
     assert "retry_response · turn 1 · attempt 1" in told.out
+
+
+def test_boot_says_what_the_pending_items_ask_for(root: Path) -> None:
+    run("send", root, "s", "Plan three days\nin Lisboa " + "and on " * 20)
+    with database(root) as db:
+        db.action("s", "tidy", {"a": 1})
+    told = run("boot", root, "s").out
+    assert "message, input 1: Plan three days in Lisboa and on" in told
+    assert "action, input 2: tidy" in told
+    assert "…" in told
+
+
+def test_what_a_user_asks_for_is_an_input_each(root: Path) -> None:
+    answered(root)
+    asked = [
+        ("approve", root, "s", "ap1"),
+        ("approve", root, "s", "--tool-call", "c1", "--deny", "--reason", "no"),
+        ("stop", root, "s"),
+        ("stop", root, "s", "u1"),
+        ("regenerate", root, "s"),
+        ("regenerate", root, "s", "a1"),
+        ("edit", root, "s", "u1", "new"),
+        ("close", root, "s"),
+    ]
+    for number, command in enumerate(asked, 2):
+        assert json.loads(run(*command).out) == {"session": "s", "id": number}
+    records = [
+        {k: v for k, v in record.items() if k not in ("id", "ts")}
+        for record in run("log", root, "s", "in", "--after", 1).lines
+    ]
+    edited = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "new"}]}
+    assert records == [
+        {"kind": "tool-approval", "approvalId": "ap1", "approved": True},
+        {"kind": "tool-approval", "toolCallId": "c1", "approved": False, "reason": "no"},
+        {"kind": "stop"},
+        {"kind": "stop", "messageId": "u1"},
+        {"kind": "regenerate"},
+        {"kind": "regenerate", "messageId": "a1"},
+        {"kind": "edit", "messageId": "u1", "message": edited},
+        {"kind": "close"},
+    ]
+
+
+@pytest.mark.parametrize("command", ["stop", "regenerate", "close"])
+def test_a_request_with_a_key_is_one_however_often_it_is_sent(root: Path, command: str) -> None:
+    first = run(command, root, "s", "--key", "k", "--json").json
+    again = run(command, root, "s", "--key", "k", "--json").json
+    assert (first["id"], first["duplicate"], again["id"], again["duplicate"]) == (1, False, 1, True)
+    told = run(command, root, "s", "--key", "k")
+    assert (json.loads(told.out)["id"], told.err) == (1, "(sent before: this is the first receipt)\n")
+
+
+def test_a_session_that_is_not_there_is_told_as_that(root: Path) -> None:
+    reads = [("history", root, "no"), ("boot", root, "no"), ("log", root, "no", "in")]
+    for command in reads:
+        done = run(*command)
+        assert (done.code, done.err) == (0, f"(there is no session 'no' at {root.as_uri()} yet)\n")
+    run("send", root, "no", "hi")
+    assert [run(*command).err for command in reads] == ["", "", ""]
+    assert run("log", root, "no", "out").err == "", "it has no records yet, and is there"
+
+
+def test_a_root_where_nothing_is_stored_is_told_as_that(root: Path) -> None:
+    for command in ("ls", "verify"):
+        done = run(command, root, "--json")
+        assert (done.code, done.out, done.err) == (0, "", f"(nothing is stored at {root.as_uri()} yet)\n")
+    run("send", root, "s", "hi")
+    assert "no session has completed a turn yet" in run("ls", root).err
+    assert run("verify", root).err == ""
+
+
+def test_paths_and_words(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(root)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.delenv("OBJECT_STORE_DEFAULT_PROTOCOL", raising=False)
+    assert run("ls", "../root", "--json").json["id"] == "s"
+    assert run("ls", "./../here/../root", "--json").json["id"] == "s"
+    for word in ("root", "some/root"):
+        found = run("ls", word, "--json")
+        assert (found.code, found.json["error"]) == (2, "invalid-id")
+        assert f"for a folder write ./{word}" in found.json["message"]
+    assert "hunter2" not in run("ls", "key:hunter2@host").err
+    monkeypatch.setenv("OBJECT_STORE_DEFAULT_PROTOCOL", "memory")
+    assert run("ls", "root").code == 0
 
 
 def test_history_pages_backwards(root: Path) -> None:
@@ -279,8 +274,16 @@ def test_doctor_trusts_a_folder(root: Path) -> None:
     assert set(found.json["latency_ms"]) == {"get", "put", "list"}
     told = run("doctor", root)
     assert "this store can be trusted" in told.out
+    assert " 0.0 ms" not in told.out
     with database(root) as db:
         assert [entry.key for entry in db.store.entries("")] == ["capabilities.json"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "shown"), [(0.0, "<0.1 ms"), (0.0999, "<0.1 ms"), (0.1, "0.1 ms"), (1234.56, "1,234.6 ms")]
+)
+def test_a_time_is_never_nothing(taken: float, shown: str) -> None:
+    assert output.milliseconds(taken) == shown
 
 
 @pytest.mark.parametrize("command", list(app._COMMANDS))
@@ -289,6 +292,11 @@ def test_every_commands_help_has_an_example(command: str) -> None:
     assert shown.code == 0
     assert f"snapshotter {command}" in shown.out.partition("Example:")[2]
     assert "--json" in shown.out
+
+
+def test_a_bare_command_shows_the_help() -> None:
+    bare = run()
+    assert (bare.code, bare.out, bare.err) == (2, run("--help").out, "")
 
 
 def test_the_help_lists_every_command_and_exit_code() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from cli_runs import ANSWER, answered, database, jsonl, run
 import snapshotter
 from snapshotter.cli import look, problems
 from snapshotter.core.snapshot import VERSION
+from streams.buckets import url as url_module
 
 SECRET = "a-secret-that-nobody-may-see"
 
@@ -104,6 +106,8 @@ def test_a_newer_snapshot_asks_for_an_upgrade(root: Path) -> None:
         (("send", "memory://x", "s"), "give TEXT"),
         (("send", "memory://x", "s", "hi", "--message", "{}"), "give TEXT"),
         (("send", "memory://x", "s", "--message", "[]"), "a UIMessage"),
+        (("approve", "memory://x", "s"), "give APPROVAL"),
+        (("edit", "memory://x", "s", "m"), "give TEXT"),
         (("nonsense",), "No such command"),
         (("log", "memory://x", "s", "sideways"), "sideways"),
         (("record", "memory://x", "s", "/no/such/file"), "/no/such/file"),
@@ -194,6 +198,45 @@ def test_no_credentials_are_misconfigured(monkeypatch: pytest.MonkeyPatch) -> No
     assert (found.code, found.json["error"]) == (6, "credentials-expired")
     assert [(c["check"], c["ok"]) for c in found.json["checks"]] == [("driver", True), ("credentials", False)]
     assert found.json["checks"][-1]["means"]
+
+
+def test_a_driver_that_is_not_installed_is_told_as_that(monkeypatch: pytest.MonkeyPatch, keys: None) -> None:
+    def missing(_module: str) -> None:
+        raise ModuleNotFoundError(name="boto3")
+
+    monkeypatch.setattr(url_module, "import_module", missing)
+    found = run("doctor", "s3://bucket", "--json")
+    assert (found.code, found.json["error"]) == (6, "misconfigured")
+    assert [(c["check"], c["ok"]) for c in found.json["checks"]] == [("driver", False)]
+    told = run("doctor", "s3://bucket").out
+    assert "pip install 'snapshotter[s3]'" in told
+    assert "credentials" not in told
+
+
+def test_a_folder_that_may_not_be_written_is_spoken_of_as_a_folder(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_args: object, **_options: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", denied)
+    told = run("send", root, "s", "hi")
+    assert told.code == 6
+    assert f"the store's folder {root} cannot be made" in told.err
+    examined = run("doctor", root)
+    assert examined.code == 6
+    for text in (told.err, examined.out.partition("BAD")[2]):
+        assert "folder" in text
+        assert "credentials" not in text
+        assert "GetObject" not in text
+
+
+def test_a_folder_that_cannot_be_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    told = run("send", tmp_path / "file" / "x", "s", "hi")
+    assert told.code == 6
+    assert "cannot be made" in told.err
+    assert "tried" not in told.err
 
 
 def test_a_defect_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
