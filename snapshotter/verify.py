@@ -46,7 +46,7 @@ _NOT_COMPARED = ("report",)
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was found. `code`: absent, corrupt, newer-version, gap, chain, snapshot-ahead, law
-    (all problems); not-rebuildable, foreign-object, dead-segment (notes). `key` names an object."""
+    (all problems); not-rebuildable, foreign-object, dead-segment, hydrated (notes). `key` names an object."""
 
     code: str
     detail: str
@@ -131,9 +131,14 @@ class _Check:
         verdict = self._verdict
         snapshot = self._store.get(keys.snapshot(self._sid))
         if snapshot is not None:
-            self._document = self._try(partial(decode, snapshot.data, key=keys.snapshot(self._sid)))
-        loaded = self._try(partial(load, self._store, self._sid))
-        self._boot = loaded.fold if loaded is not None else None
+            read = partial(decode, snapshot.data, key=keys.snapshot(self._sid), hydrated=True)
+            self._document = self._try(read)
+        if self._document is not None and self._document.get("hydrated"):
+            self._note("hydrated", "somebody else owns the history: the logs are checked, it is not compared")
+            self._document = None
+        else:
+            loaded = self._try(partial(load, self._store, self._sid))
+            self._boot = loaded.fold if loaded is not None else None
         out, incoming = self._places("out"), self._places("in")
         if snapshot is None and not out and not incoming:
             self._problem("absent", "there is no such session: no snapshot, no log")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from chat_samples import (
 import snapshotter
 from snapshotter import Database, InvalidValue, Refused
 from snapshotter.hosting import NotDurable
+from snapshotter.verify import verify
 
 
 class App:
@@ -199,6 +201,17 @@ def test_what_a_hook_raises_or_gets_wrong_stops_the_boot(app: App) -> None:
     with pytest.raises(InvalidValue) as wrong:
         app.place.db.boot(SID)
     assert wrong.value.path == "hydrate[0]"
+
+
+def test_verify_checks_the_logs_of_a_session_whose_history_is_elsewhere(app: App) -> None:
+    for name in ("u1", "u2"):
+        app.send(name)
+        app.work()
+    found = verify(Database(app.place.bucket, app.place.clock), SID)
+    assert (found.ok, [note.code for note in found.notes]) == (True, ["hydrated"])
+    key = next(key for key in app.place.stored("out/"))
+    app.place.space.objects[key] = replace(app.place.space.objects[key], data=b"broken")
+    assert [p.code for p in verify(app.place.db, SID).problems] == ["corrupt"]
 
 
 # -- without a store ------------------------------------------------------------------------------------
