@@ -63,6 +63,8 @@ class _Thread:
 
     def pause(self, wake_at: float | None, waits_for: object = None) -> None:
         """Called by this thread: let others run until `wake_at`, or until somebody wakes it."""
+        if self.process.dead:
+            raise Killed
         self.wake_at, self.waits_for = wake_at, waits_for
         self.process.world.baton.release()
         self._go.acquire()
