@@ -5,6 +5,7 @@
     Submits             queue, latest, merge, debounce, drop                             submit
     Aborts, Signal      aborting by name and from outside                                aborts
     Continuations       going on once, when every answer is there                        continuation
+    receive             what is new in a client's transcript                             transcripts
     RecoveryBoot        a plan of one's own for an interrupted turn                      recovering
     Hydrate             a history of one's own                                           hydrating
     Child               a session that works for another's turn                          subagents
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .status import Outcome
     from .subagents import Child, ChildState, state_of
     from .submit import Debounce, Decision, Submits
+    from .transcripts import receive
     from .turnqueue import AsyncTurnQueue, Line, TurnQueue
 
 _HOMES = {
@@ -39,6 +41,7 @@ _HOMES = {
     "snapshotter.hosting.status": ("Outcome",),
     "snapshotter.hosting.subagents": ("Child", "ChildState", "state_of"),
     "snapshotter.hosting.submit": ("Debounce", "Decision", "Submits"),
+    "snapshotter.hosting.transcripts": ("receive",),
     "snapshotter.hosting.turnqueue": ("AsyncTurnQueue", "Line", "TurnQueue"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -64,6 +67,7 @@ __all__ = [
     "TurnQueue",
     "merge_orphan",
     "news",
+    "receive",
     "reconcile",
     "state_of",
     "until_aborted",

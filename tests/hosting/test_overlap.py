@@ -6,6 +6,7 @@ import pytest
 from chat_samples import SID, Place, die, first_turn, saying, shape, text, write_all
 
 from snapshotter import Refused
+from snapshotter.verify import verify
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def work(place: Place, overlap: str) -> list[list[int]]:
             with turn:
                 found.append([record["id"] for record in turn.inputs])
                 write_all(turn, saying(f"answer {len(found)}"))
+    assert verify(place.db, SID).ok
     return found
 
 

@@ -9,6 +9,7 @@ from chat_samples import SID, Place, ask, call, die, first_turn, saying, shape, 
 
 from snapshotter import Database
 from snapshotter.hosting import RecoveryBoot, RecoveryPlan
+from snapshotter.verify import verify
 
 
 class Hook:
@@ -54,6 +55,7 @@ def work(place: Place, **options: Any) -> list[tuple[str, list[int]]]:
             with turn:
                 found.append((turn.kind, [record["id"] for record in turn.inputs]))
                 write_all(turn, saying("done"))
+    assert verify(place.db, SID).ok
     return found
 
 
@@ -173,6 +175,41 @@ def test_a_worker_that_was_overtaken_asks_again(place: Place, hook: Hook) -> Non
     with late:
         assert list(late.turns()) == []
     assert len(hook.told) == 2  # both read the interrupted turn; only one could take it
+
+
+def test_a_plan_that_never_helps_is_given_up_all_the_same(place: Place, hook: Hook) -> None:
+    hook.answer = lambda c: RecoveryPlan(chain=[*c.messages, *c.in_flight.messages])
+    models = 1
+    for _ in range(10):
+        session = place.db.boot(SID)
+        turn = next(session.turns(), None)
+        if turn is None:
+            break
+        models += 1
+        write_all(turn, [{"type": "start"}, *text("half")])
+        turn.flush()
+        die(session)
+        place.clock.advance(3600)
+    found = place.db.outcome(SID)
+    assert found is not None
+    assert (found.status, found.reason) == ("exhausted", "interrupted_attempts_exceeded")
+    assert models == 5
+    assert verify(place.db, SID).ok
+    place.send("u3")
+    hook.answer = None
+    assert work(place) == [("message", [3])]
+
+
+def test_a_death_right_after_the_plan_was_written_loses_nothing(place: Place, hook: Hook) -> None:
+    place.send("u3")
+    hook.answer = lambda c: RecoveryPlan(chain=[*c.messages, *c.in_flight.messages])
+    session = place.db.boot(SID)
+    first_turn(session)
+    die(session)
+    place.clock.advance(3600)
+    hook.answer = None
+    assert work(place) == [("call_model", [2]), ("message", [3])]
+    assert texts(place) == ["hi", "first", "hi", "done", "hi", "done"]
 
 
 def test_a_plain_boot_of_another_database_needs_no_hook(place: Place) -> None:

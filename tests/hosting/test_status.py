@@ -9,6 +9,7 @@ from chat_samples import SID, Place, ask, call, die, first_turn, saying, shape, 
 
 from snapshotter import Busy, Refused
 from snapshotter.hosting import Outcome
+from snapshotter.verify import verify
 
 
 @pytest.fixture
@@ -137,6 +138,7 @@ def test_a_clear_is_the_same_from_the_log_and_from_the_snapshot(place: Place) ->
         del place.space.objects[key]
         place.space.order.remove(key)
     without = place.db.peek(SID)
+    assert verify(place.db, SID).ok
     for found in (with_snapshot, without):
         assert (found.messages, found.pending, found.resume.kind) == ([], [], "none")
         assert found.cursor == with_snapshot.cursor
