@@ -43,6 +43,7 @@ _PARAMETERS = {
     "file": frozenset[str](),
     "memory": frozenset[str](),
 }
+_LONGEST_SCHEME = 12
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -89,30 +90,48 @@ def _scheme(url: str, env: Mapping[str, str]) -> tuple[str, str]:
             rest = f"/{url}"  # the host is OBJECT_STORE_BASE_URL's
     if scheme not in _PARAMETERS:
         known = ", ".join(f"{name}://" for name in _PARAMETERS)
-        raise InvalidId(f"no store is called {scheme[:20]!r}; there are {known}")
+        # What stands before "://" may be a path with a query: only what looks like a scheme is repeated.
+        called = f" {scheme!r}" if scheme.isalnum() and len(scheme) <= _LONGEST_SCHEME else " that"
+        raise InvalidId(f"no store is called{called}; there are {known}")
     return scheme, rest
 
 
 def _split(scheme: str, rest: str) -> tuple[Any, dict[str, str]]:
-    """The URL's parts and its known parameters. No message repeats what may be a secret."""
+    """The URL's parts and its known parameters. No message repeats what may be a secret: query, userinfo or
+    port, and urllib's own errors do."""
     try:
         parts = urlsplit(f"//{rest}")
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        _ = parts.port
-    except ValueError as error:
-        raise InvalidId(f"the {scheme} URL cannot be read: {error}") from None
+    except ValueError:
+        raise InvalidId(f"the {scheme} URL cannot be read: its host is none") from None
     if "@" in parts.netloc:
         raise InvalidId("the store URL holds credentials; take them out and set them in the environment")
     if parts.fragment:
         raise InvalidId("the store URL holds a '#'; take it out")
-    for name, _value in pairs:
-        if name not in _PARAMETERS[scheme]:
-            known = ", ".join(sorted(_PARAMETERS[scheme])) or "none"
-            raise InvalidId(
-                f"a {scheme} URL has no parameter {name[:40]!r} (known: {known}); "
-                "credentials belong in the environment"
-            )
-    return parts, dict(pairs)
+    _check_port(scheme, parts)
+    try:
+        pairs = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    except ValueError:
+        raise InvalidId(f"the {scheme} URL's query is not of the form name=value") from None
+    if not pairs.keys() <= _PARAMETERS[scheme]:
+        known = ", ".join(sorted(_PARAMETERS[scheme])) or "none"
+        raise InvalidId(
+            f"the {scheme} URL has a parameter that is not known (known: {known}); "
+            "credentials belong in the environment"
+        )
+    return parts, pairs
+
+
+def _check_port(scheme: str, parts: Any) -> None:
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if port == -1:
+        raise InvalidId(f"the {scheme} URL's port is no number up to 65535; credentials belong elsewhere")
+    if port is not None and scheme in ("s3", "file"):
+        raise InvalidId(
+            f"a {scheme} URL names no port; an s3 endpoint is given as ?endpoint=http://host:port"
+        )
 
 
 def _bucket(name: str) -> str:

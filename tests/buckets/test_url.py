@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -191,13 +192,24 @@ def test_urls_that_cannot_be_are_refused(url) -> None:
         "s3://b/p?access_key=AKHIDDEN&secret=hunter2",
         "s3://b/p?endpoint=http://AKHIDDEN:hunter2@host",
         "file://AKHIDDEN:hunter2@host/p",
+        "s3://b/p?hunter2",
+        "s3://b/p?hunter2=AKHIDDEN",
+        "s3://AKHIDDEN:hunter2/p",
+        "s3://b:31337/p",
+        "file://h:31337/p",
+        "minio://AKHIDDEN:hunter2/b/p",
+        "minio://host:hunter2/b",
+        "minio://host/b?hunter2=1",
+        "memory://name?hunter2",
+        "b/p?hunter2=http://x",
+        "hunter2@AKHIDDEN://x",
     ],
 )
 def test_secrets_in_a_url_are_refused_and_not_repeated(url) -> None:
     with pytest.raises(InvalidId) as caught:
         open_bucket(url, env=AWS)
-    assert "hunter2" not in str(caught.value)
-    assert "AKHIDDEN" not in str(caught.value)
+    told = "".join(traceback.format_exception(caught.value)).lower()
+    assert not any(secret in told for secret in ("hunter2", "akhidden", "31337"))
 
 
 def test_a_prefix_keeps_its_plain_form() -> None:
