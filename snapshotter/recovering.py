@@ -15,6 +15,7 @@ from streams.errors import Busy
 from .core import moves
 from .core.budget import Incident, Limits
 from .core.fold import Fold
+from .core.repair import Repaired
 from .core.revive import Plan, revive
 from .core.verdict import incident_of
 from .loading import Holder, Loaded
@@ -49,6 +50,7 @@ class Recovering:
         self._config = config
         self._cause = cause
         self._hooks = Hooks(config, session.id, session.note)
+        self._repaired_in = 0
         self._under: Incident | None = None  # the incident that the turn under way belongs to
 
     def judge(self, fold: Fold, plan: Plan, *, ask: bool = False) -> Incident:
@@ -134,6 +136,15 @@ class Recovering:
     def failed(self, error: BaseException) -> None:
         """The store failed while a turn was given up; the next boot does it again."""
         self._hooks.emit("failed", self.judge(self._session.fold, self._session.plan), repr(error))
+
+    def repaired(self, repaired: Repaired) -> None:
+        """The history that the model is shown had calls without a result, or inputs that were none. Told once
+        a turn, however often it is read."""
+        turn = self._session.fold.turn
+        if turn != self._repaired_in:
+            self._repaired_in = turn
+            found = self._under or Incident()
+            self._hooks.emit("repaired", found, calls=list(repaired.ids), inputs=repaired.normalized)
 
     def ended(self, turn: Turn) -> None:
         """A turn that was taken up again has ended, in one way or another."""

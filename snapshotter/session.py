@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -236,6 +236,15 @@ class Session:
 
         Raises Busy, Fenced, Unknown (do not acknowledge the queue message), Closed.
         """
+        for step in self.steps(wait):
+            if isinstance(step, Turn):
+                yield step
+            elif step:
+                self.clock.sleep(step)
+
+    def steps(self, wait: float = 0.0) -> Iterator[Turn | float | None]:
+        """As `turns`, for whoever waits in a way of their own: a number is the seconds to wait before the
+        next step, which then only reads; None: go on, the next step may claim a turn."""
         if self.fold.deleted:
             raise Closed(f"session {self.id!r} is deleted; only an explicit create opens it again")
         if self.fold.closed and self.fold.inputs.owed():
@@ -245,8 +254,9 @@ class Session:
         while not self.deadline_passed():
             turn = self._next_turn()
             if turn is None:
-                if wait <= 0 or not self._look_again(wait):
+                if not (yield from self._await_input(wait)):
                     return
+                yield None
                 continue
             yield turn
             if turn.open:
@@ -276,7 +286,7 @@ class Session:
     def _step(self) -> tuple[Turn | None, bool]:
         """One step of the loop: a turn, or nothing; and whether there may be more to do before a turn."""
         if not self._looked:
-            self._look_again(0.0)
+            self._look_again()
         plan = self.plan = revive(self.fold)
         step = moves.next_step(plan)
         if step == "seal":
@@ -338,20 +348,28 @@ class Session:
         finally:
             self._claiming = False
 
-    def _look_again(self, wait: float) -> bool:
-        """Read the inputs that came meanwhile; True when there were any."""
+    def _await_input(self, wait: float) -> Generator[float, None, bool]:
+        """Look for further inputs for `wait` seconds, and yield the pauses between; True when there were any."""
         end = self.clock.monotonic() + wait
-        self._looked = True
-        while True:
-            found = False
-            while (record := next_input(self.store, self.sid, self.fold.inputs.last + 1)) is not None:
-                self.fold.feed(record)
-                found = True
-            self.plan = revive(self.fold)
+        pause = 0.0
+        while wait > 0:
+            yield pause
+            if self._look_again():
+                return True
             left = end - self.clock.monotonic()
-            if found or left <= 0 or self.deadline_passed():
-                return found
-            self.clock.sleep(min(_ASK, left))
+            if left <= 0 or self.deadline_passed():
+                return False
+            pause = min(_ASK, left)
+        return False
+
+    def _look_again(self) -> bool:
+        """Read the inputs that came meanwhile; True when there were any."""
+        self._looked, found = True, False
+        while (record := next_input(self.store, self.sid, self.fold.inputs.last + 1)) is not None:
+            self.fold.feed(record)
+            found = True
+        self.plan = revive(self.fold)
+        return found
 
     def take_in(self, records: Iterable[Record]) -> None:
         """Inputs that the turn's watcher has read."""
@@ -501,7 +519,7 @@ class Session:
     def model_view(self, answer: list[Message], resumed: str | None = None) -> list[Message]:
         """The messages for the model; `answer` is what the open turn's attempt began with, `resumed` the kind
         of resumption."""
-        return model_view(self.fold, answer, resumed, self._tool_policies)
+        return model_view(self.fold, answer, resumed, self._tool_policies, self._recovering.repaired)
 
     # -- leaving ------------------------------------------------------------------------------------
 

@@ -305,6 +305,21 @@ def test_events_go_to_the_observer_and_to_the_log(caplog: pytest.LogCaptureFixtu
     assert [r.recovery for r in caplog.records if hasattr(r, "recovery")] == events
 
 
+def test_a_repaired_history_is_told_of_once_a_turn() -> None:
+    events: list[RecoveryEvent] = []
+    place = place_with(observer=events.append)
+    place.send("u1")
+    odd = {**call("c1"), "input": "no object"}
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        write_all(turn, [*STEP, odd, result("c1"), {"type": "finish-step"}, {"type": "finish"}])
+    assert events == []
+    place.send("u2")
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        assert turn.messages == turn.messages
+        write_all(turn, saying("fine"))
+    assert [(e.kind, e.detail) for e in events] == [("repaired", {"calls": [], "inputs": 1})]
+
+
 @pytest.mark.parametrize(
     "limit",
     [

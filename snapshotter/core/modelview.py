@@ -7,36 +7,42 @@ interrupted, the next one's model is told how to go on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .calls import Message, Part
 from .fold import Fold
 from .onward import note, with_policies
-from .repair import repair
+from .repair import Repaired, repair
 from .resume import Policies
 from .sanitize import sanitize
 
 
 def model_view(
-    fold: Fold, answer: list[Message], resumed: str | None = None, policies: Policies | None = None
+    fold: Fold,
+    answer: list[Message],
+    resumed: str | None = None,
+    policies: Policies | None = None,
+    tell: Callable[[Repaired], object] = lambda repaired: None,  # noqa: ARG005 - nobody listens
 ) -> list[Message]:
     """The messages for the model; `answer` is what the open turn's attempt began with, `resumed` the kind of
-    resumption where it is not the first attempt, `policies` what becomes of calls that were cut off."""
+    resumption where it is not the first attempt, `policies` what becomes of calls that were cut off. `tell`
+    is told of what was repaired in the history."""
     turn = fold.open
     client_tools = turn.client_tools if turn is not None else ()
     # What was just answered is the turn's own business: a refusal, too, is for its tool loop to report.
     answer = sanitize(repair(answer, client_tools=client_tools, should_repair=_is_unanswered).messages)
     if resumed == "recover_tools" and turn is not None and answer:
         answer[-1] = with_policies(answer[-1], policies, turn.progress)
-    messages = _spliced(fold, _repaired(fold.chain.messages, client_tools), answer)
+    repaired = repair(fold.chain.messages, client_tools=client_tools)
+    if repaired.removed or repaired.normalized:
+        tell(repaired)
+    messages = _spliced(fold, sanitize(repaired.messages), answer)
     added = note(resumed) if resumed is not None else None
     return messages if added is None else [*messages, added]
 
 
 def _is_unanswered(part: Part) -> bool:
     return part.get("state") != "approval-responded"
-
-
-def _repaired(messages: list[Message], client_tools: tuple[str, ...]) -> list[Message]:
-    return sanitize(repair(messages, client_tools=client_tools).messages)
 
 
 def _spliced(fold: Fold, messages: list[Message], answer: list[Message]) -> list[Message]:
@@ -50,4 +56,4 @@ def _spliced(fold: Fold, messages: list[Message], answer: list[Message]) -> list
         messages += [*turn.asked, *answer]
     if fold.context is None or upto is None:
         return messages
-    return [*_repaired(fold.context["messages"], ()), *messages[upto + 1 :]]
+    return [*sanitize(repair(fold.context["messages"]).messages), *messages[upto + 1 :]]
