@@ -36,6 +36,7 @@ from .hosting.recovering import RecoveryHook
 from .loading import Loaded, load
 from .receipt import Receipt
 from .recovery import ChatRecovery
+from .senders import Senders
 from .session import POLICIES, Session
 from .waiting import wait_for
 
@@ -97,7 +98,7 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     )
 
 
-class Database(HostDoor):
+class Database(Senders, HostDoor):
     """Sessions in one root. Close it, or use it with `with`."""
 
     def __init__(
@@ -141,95 +142,6 @@ class Database(HostDoor):
         return keys.encode_sid(session_id, self.store.room)
 
     # -- senders ------------------------------------------------------------------------------------
-
-    def send(
-        self,
-        session_id: str,
-        message: Message | str,
-        *,
-        key: str | None = None,
-        metadata: Any = None,
-        body: Any = None,
-        client_tools: list[str] | None = None,
-    ) -> Receipt:
-        """Append a user message (a UIMessage, or just its text). Durable when it returns.
-
-        A message without an id gets one: from `key` where that is given, else a random one. Sending the same
-        message (by its id, or by `key`) again returns the first receipt.
-
-        Raises Conflict when the id or key was used with another body, InvalidValue, TooLarge; nothing was
-        written then. Raises Unknown when the store never answered: send again with the same id or key.
-        """
-        record = sending.message_record(message, key, self.clock)
-        return self._append(session_id, sending.request(record, key, metadata, body, client_tools))
-
-    def edit(
-        self,
-        session_id: str,
-        message_id: str,
-        message: Message | str,
-        *,
-        key: str | None = None,
-        body: Any = None,
-    ) -> Receipt:
-        """Replace a user message and remove what followed it; the new one is answered."""
-        record = sending.edit_record(message_id, message)
-        return self._append(session_id, sending.request(record, key, None, body, None))
-
-    def approve(
-        self,
-        session_id: str,
-        approval_id: str | None = None,
-        *,
-        tool_call_id: str | None = None,
-        approved: bool = True,
-        reason: str | None = None,
-        key: str | None = None,
-    ) -> Receipt:
-        """Answer an approval request: grant it, or with `approved=False` deny it."""
-        record = sending.approval_record(approval_id, tool_call_id, approved, reason)
-        return self._append(session_id, sending.request(record, key))
-
-    def tool_result(
-        self,
-        session_id: str,
-        tool_call_id: str,
-        output: Any = None,
-        *,
-        error_text: str | None = None,
-        message_id: str | None = None,
-        key: str | None = None,
-    ) -> Receipt:
-        """Answer a client-side tool call, with its output or with the text of its error."""
-        record = sending.result_record(tool_call_id, output, error_text, message_id)
-        return self._append(session_id, sending.request(record, key))
-
-    def stop(self, session_id: str, message_id: str | None = None, *, key: str | None = None) -> Receipt:
-        """Ask to stop the answer to the user message `message_id` (give it: else whatever runs is meant)."""
-        return self._append(session_id, sending.request(sending.named("stop", message_id), key))
-
-    def regenerate(
-        self, session_id: str, message_id: str | None = None, *, key: str | None = None, body: Any = None
-    ) -> Receipt:
-        """Ask for a new answer in place of the assistant message `message_id`, by default the last one."""
-        return self._append(
-            session_id, sending.request(sending.named("regenerate", message_id), key, None, body)
-        )
-
-    def action(
-        self,
-        session_id: str,
-        name: str,
-        input: Any = None,  # noqa: A002 - the record's own word
-        *,
-        key: str | None = None,
-    ) -> Receipt:
-        """Ask the worker for something of your own; it may answer, or only edit the session."""
-        return self._append(session_id, sending.request(sending.action_record(name, input), key))
-
-    def close_session(self, session_id: str, *, key: str | None = None) -> Receipt:
-        """Close the session, after what is owed before this."""
-        return self._append(session_id, sending.request({"kind": "close"}, key))
 
     def _append(self, session_id: str, record: dict[str, Any]) -> Receipt:
         sid = self.sid(session_id)
@@ -295,10 +207,9 @@ class Database(HostDoor):
         """The sessions that have a snapshot, by id, one flat listing. `since`: changed then or later
         (epoch ms, by the store's clock)."""
         for entry in self.store.entries(keys.sessions_prefix()):
-            sid = keys.parse_snapshot(entry.key)
-            if sid is None:
+            session_id = _session_of(keys.parse_snapshot(entry.key))
+            if session_id is None:
                 continue
-            session_id = keys.decode_sid(sid)
             changed = since is None or entry.modified_ms is None or entry.modified_ms >= since
             if changed and session_id.startswith(prefix):
                 yield SessionInfo(session_id, entry.modified_ms, entry.size)
@@ -495,3 +406,11 @@ class Database(HostDoor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _session_of(sid: str | None) -> str | None:
+    """The session that a key names; None where it names none in the one spelling that counts."""
+    try:
+        return None if sid is None else keys.decode_sid(sid)
+    except InvalidId:
+        return None
