@@ -207,7 +207,7 @@ class Database(Senders, HostDoor):
         """The sessions that have a snapshot, by id, one flat listing. `since`: changed then or later
         (epoch ms, by the store's clock)."""
         for entry in self.store.entries(keys.sessions_prefix()):
-            session_id = _session_of(keys.parse_snapshot(entry.key))
+            session_id = keys.session_of(keys.parse_snapshot(entry.key))
             if session_id is None:
                 continue
             changed = since is None or entry.modified_ms is None or entry.modified_ms >= since
@@ -406,11 +406,3 @@ class Database(Senders, HostDoor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _session_of(sid: str | None) -> str | None:
-    """The session that a key names; None where it names none in the one spelling that counts."""
-    try:
-        return None if sid is None else keys.decode_sid(sid)
-    except InvalidId:
-        return None

@@ -8,6 +8,7 @@ replaced, a newer one is left.
 from __future__ import annotations
 
 from streams import keys
+from streams.buckets.base import Blob
 from streams.errors import PreconditionFailed, Unreachable
 from streams.store import Store
 
@@ -22,17 +23,20 @@ def save(
     """Store the document `data`, whose out cursor is `cursor`; returns the new ETag.
 
     `etags` says how this store takes an ETag: `as-given`, `unquoted`, or `none` where it cannot replace under
-    a condition: then the document is just stored, since a stale one that slips in is an older checkpoint of
-    the same log, and the fence is the log's.
+    a condition. There what stands is read first: between that and the PUT a newer one may slip in and be
+    replaced, which costs the next boot a longer tail and nothing else, since the fence is the log's.
 
-    None when a newer snapshot stands there. Raises Corrupt when what stands there cannot be read, and
-    what requests raise.
+    None when a newer snapshot stands there. Raises Corrupt when what stands there cannot be read, or is
+    another session's, and what requests raise.
     """
     key = keys.snapshot(sid)
+    if etags == "none":
+        blob = store.get(key)
+        if blob is not None and not _is_older(blob, key, cursor):
+            return None
+        return store.put(key, data, nonce=store.clock.token()).etag
     for _ in range(_ATTEMPTS):
         nonce = store.clock.token()
-        if etags == "none":
-            return store.put(key, data, nonce=nonce).etag
         try:
             if etag is None:
                 return store.put_once(key, data, if_absent=True, nonce=nonce).etag
@@ -40,10 +44,12 @@ def save(
             return store.put_once(key, data, if_match=match, nonce=nonce).etag
         except PreconditionFailed:
             blob = store.get(key)
-        if blob is None:
-            etag = None
-            continue
-        if int(decode(blob.data, key=key, hydrated=True).get("lastOutEventId") or 0) >= cursor:
+        if blob is not None and not _is_older(blob, key, cursor):
             return None
-        etag = blob.etag
+        etag = blob.etag if blob is not None else None
     raise Unreachable(f"{key} changes each time it is looked at; the next turn saves it again")
+
+
+def _is_older(blob: Blob, key: str, cursor: int) -> bool:
+    """Whether a stored snapshot may be replaced by one at `cursor`. Raises Corrupt."""
+    return int(decode(blob.data, key=key, hydrated=True).get("lastOutEventId") or 0) < cursor

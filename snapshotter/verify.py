@@ -105,8 +105,8 @@ def all_sessions(db: Database) -> Iterator[str]:
                 continue
             # A log's segments begin with digits, so behind "~" comes the next log.
             after = f"{keys.log_prefix(place[0], place[1])}~"
-            session_id = keys.decode_sid(place[1])
-            if session_id not in seen:
+            session_id = keys.session_of(place[1])
+            if session_id is not None and session_id not in seen:
                 seen.add(session_id)
                 yield session_id
 

@@ -78,6 +78,14 @@ def decode_sid(sid: str) -> str:
     return plain
 
 
+def session_of(sid: str | None) -> str | None:
+    """The session id of a listed key's segment; None for one that `encode_sid` never made: no session's."""
+    try:
+        return None if sid is None else decode_sid(sid)
+    except InvalidId:
+        return None
+
+
 def snapshot(sid: str) -> str:
     """The key of a session's snapshot."""
     return f"{sessions_prefix()}{_checked(sid)}/snapshot.json"

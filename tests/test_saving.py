@@ -103,6 +103,22 @@ def test_stores_that_want_another_form_of_etag(place: Place, form: str) -> None:
     assert stored(place) == document(2)
 
 
+@pytest.mark.parametrize("data", [b'{"version":2,"by":"a newer release"}', b"{", document(7)])
+def test_without_conditions_what_stands_there_is_looked_at_first(place: Place, data: bytes) -> None:
+    """What is newer is left alone, what cannot be read is not overwritten."""
+    store = Store(place.bucket, place.clock)
+    place.bucket.inner.put(KEY, data)
+    if data == document(7):
+        assert save(store, SID, document(6), 6, None, "none") is None
+        assert stored(place) == data
+        assert save(store, SID, document(8), 8, None, "none") is not None
+        assert stored(place) == document(8)
+    else:
+        with pytest.raises(Corrupt):
+            save(store, SID, document(9), 9, None, "none")
+        assert stored(place) == data
+
+
 def test_a_zombies_snapshot_never_rolls_back(place: Place) -> None:
     """It stalls right before its PUT; another worker stores two turns more; it wakes."""
     place.send("u1")

@@ -288,6 +288,16 @@ def test_all_sessions_are_found_also_those_without_a_snapshot(db: Database) -> N
     assert all(verify(db, name).ok for name in found)
 
 
+def test_what_is_no_sessions_name_is_passed_over(db: Database) -> None:
+    """Each session has one spelling; another's object under a second one stops no listing."""
+    work(db, 1)
+    for name in ("%41", "%FF", "a%2e"):
+        for key in (f"sessions/{name}/snapshot.json", f"out/{name}/9999999999999998-1.jsonl"):
+            db.store.put(key, b"{}")
+    assert [info.id for info in db.sessions()] == ["s"]
+    assert list(all_sessions(db)) == ["s"]
+
+
 def test_a_session_at_work_is_verified_meanwhile(db: Database) -> None:
     db.send("s", "hi")
     with db.boot("s") as session:
