@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, BinaryIO
 
@@ -19,6 +19,7 @@ from .output import aside, emit, json_option, say, session_argument, tell_receip
 from .problems import CutShort
 
 _ENDS = ("finish", "abort", "error")
+_ODD = ("unknown-chunk", "result-not-stored")
 _RELEASED = "the turn was released: the next `record`, or any worker, goes on with it"
 _NOT_RELEASED = "the turn could not be released; it is free for the next worker when its lease has run out"
 
@@ -111,7 +112,8 @@ def record(
     FILE holds AI SDK UI message chunks, as JSON lines or as server-sent events. The first owed turn is taken
     (an interrupted one comes first) and its chunks are written; the last durable record's id is shown as it
     grows. SIGTERM, Ctrl-C, a line that cannot be read and a chunk that breaks a rule of the stream release
-    the turn for the next worker; what came before them stays.
+    the turn for the next worker; what came before them stays. A chunk of a type that is not known is passed
+    over, with a warning.
     """
     with (
         release_on_sigterm(),
@@ -157,12 +159,19 @@ class _Recording:
         if turn.kind != "action" and turn.status == "completed" and not self._ended:
             aside("the stream ended without a `finish` chunk; the turn is completed all the same")
 
-    def _paced(self, chunks: Iterable[dict[str, Any]], delay: float) -> Iterator[dict[str, Any]]:
+    def _paced(self, chunks: Chunks, delay: float) -> Iterator[dict[str, Any]]:
         for chunk in chunks:
             if delay:
                 self._clock.sleep(delay)
             self._ended = self._ended or chunk.get("type") in _ENDS
+            known = self._odd()
             yield chunk
+            if self._odd() > known:
+                aside(f"this was line {chunks.line}: it is not stored as it came")
+
+    def _odd(self) -> int:
+        """How many chunks the turn has passed on and not stored, or stored as an error."""
+        return sum(line["code"] in _ODD for line in self._session.report)
 
     def _write(self, turn: Turn, chunks: Iterator[dict[str, Any]]) -> None:
         self._show(turn.durable_id)

@@ -68,6 +68,16 @@ def test_record_names_the_line_of_a_chunk_that_is_refused_and_says_what_became_o
     assert "lost" not in json.dumps(outs)
 
 
+def test_record_passes_over_a_chunk_that_it_does_not_know_and_names_its_line(root: Path) -> None:
+    run("send", root, "s", "hi")
+    done = run("record", root, "s", stdin=jsonl(*ANSWER[:2], {"type": "flabber"}, *ANSWER[2:]))
+    assert done.code == 0
+    assert "(this was line 3: it is not stored as it came)" in done.err.splitlines()
+    assert "turn 1: completed" in done.out
+    stored = [r["chunk"]["type"] for r in run("log", root, "s", "out").lines if "chunk" in r]
+    assert stored == [chunk["type"] for chunk in ANSWER]
+
+
 @pytest.mark.parametrize(
     ("last", "warned"),
     [
