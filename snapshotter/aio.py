@@ -10,7 +10,8 @@
                         ...
 
 There is one engine, and it is synchronous. A call that may talk to the store runs in a thread of the
-database's own pool; a chunk that is only buffered is written on the spot. What has to be finished once it
+database's own pool; a chunk that is only buffered is written on the spot. Waiting (for a model, for what
+comes next in a log, for further inputs) holds no thread, and a cancellation ends it at once. What has to be finished once it
 was begun (a claim, a turn's end) is finished even when the task is cancelled: the turn is released then,
 and the cancellation goes on, never swallowed.
 """
@@ -36,6 +37,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from .chunkwriter import Chunk
 from .database import Database
 from .database import open as open_sync
+from .following import Follower
 from .session import Session
 from .turn import Turn
 
@@ -75,6 +77,17 @@ class _Pool:
                 task.exception()  # looked at, so that it is not reported as lost
             raise cancelled
         return task.result()
+
+    async def follow(self, make: Callable[[], Follower[T]]) -> AsyncGenerator[T, None]:
+        """A follower's items. Between two looks nothing but a timer of the event loop waits."""
+        follower = make()
+        pause: float | None = 0.0
+        while pause is not None:
+            found, pause = await self.run(follower.step)
+            for item in found:
+                yield item
+            if pause:
+                await asyncio.sleep(pause)
 
     async def iterate(self, make: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
         """A blocking iterator, one step at a time."""
@@ -125,6 +138,18 @@ def _iterate(
     return call
 
 
+def _follow(
+    method: Callable[Concatenate[S, P], Follower[T]],
+) -> Callable[Concatenate[Any, P], AsyncGenerator[T, None]]:
+    """The method's follower as an async iterator."""
+
+    def call(self: _Door, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+        return self._pool.follow(partial(method, self._inner, *args, **kwargs))
+
+    update_wrapper(call, method)
+    return call
+
+
 def _session(
     method: Callable[Concatenate[Database, P], Session],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncSession]]:
@@ -169,8 +194,8 @@ class AsyncDatabase(_Door):
     recovering = _read(Database.recovering)
     clear = _write(Database.clear)
 
-    follow = _iterate(Database.follow)
-    records = _iterate(Database.records)
+    follow = _follow(Database.follow)
+    records = _follow(Database.records)
     sessions = _iterate(Database.sessions)
     boot = _session(Database.boot)
     peek = _session(Database.peek)
@@ -212,13 +237,19 @@ class AsyncSession(_Door):
 
     async def turns(self, wait: float = 0.0) -> AsyncGenerator[AsyncTurn, None]:
         """As `Session.turns`."""
-        iterator = self.found.turns(wait)
+        steps = self.found.steps(wait)
+        looks = False
         try:
             while True:
-                turn = await self._pool.finish(partial(next, iterator, None))
-                if turn is None:
+                run = self._pool.run if looks else self._pool.finish  # a look may be abandoned, a claim not
+                step = await run(partial(next, steps, _END))
+                if step is _END:
                     return
-                yield AsyncTurn(turn, self._pool)
+                looks = isinstance(step, float)
+                if isinstance(step, float):
+                    await asyncio.sleep(step)
+                elif isinstance(step, Turn):
+                    yield AsyncTurn(step, self._pool)
         finally:
             # A cancellation may have come while a turn was being claimed: nobody will ever see that turn.
             if self.found.current is not None:
@@ -268,7 +299,8 @@ class AsyncTurn(_Door):
         return out
 
     async def tee(self, chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncGenerator[Chunk, None]:
-        """As `Turn.tee`, of an async or a plain iterable; the source is closed in any case."""
+        """As `Turn.tee`, of an async or a plain iterable; the source is closed in any case. A stop or the
+        deadline ends it within about a second, also while an async source is silent."""
         source = chunks if isinstance(chunks, AsyncIterable) else _as_async(chunks)
         iterator = aiter(source)
         try:
@@ -284,12 +316,19 @@ class AsyncTurn(_Door):
                 await close()
 
     async def _pull(self, source: AsyncIterator[Any]) -> Any:
-        """The source's next chunk, or _END, under the eye of the turn's watchdog. Raises Stalled."""
+        """The source's next chunk, or _END, also when the turn is stopped, under the eye of the turn's
+        watcher. Raises Stalled, Deadline."""
         loop = asyncio.get_running_loop()
+        scope = asyncio.timeout(None)
         try:
-            async with asyncio.timeout(None) as scope:
-                self.turn.begin_pull(partial(loop.call_soon_threadsafe, _expire, scope, loop))
-                return await anext(source, _END)
+            async with scope:
+                expire = partial(loop.call_soon_threadsafe, _expire, scope, loop)
+                self.turn.begin_pull(expire, on_stop=True)
+                return _END if self.turn.stopped else await anext(source, _END)
+        except TimeoutError:
+            if not scope.expired():
+                raise  # the source's own
+            return _END  # stopped; what else interrupts is raised now
         finally:
             self.turn.end_pull()
 

@@ -28,7 +28,7 @@ from .claiming import Claiming
 from .core.budget import Limits
 from .core.calls import Message
 from .core.resume import Policies
-from .following import Event
+from .following import Event, Follower
 from .hosting.door import HostDoor
 from .hosting.hydrating import Hydrate, NotDurable
 from .hosting.hydrating import asked as hydrated
@@ -181,7 +181,7 @@ class Database(Senders, HostDoor):
         after: int | Mapping[str, int] = 0,
         timeout: float | None = None,
         poll: float = 0.5,
-    ) -> Iterator[Event]:
+    ) -> Follower[Event]:
         """Events as they become durable: records of both logs, unpacked, each log in its order.
 
         `after` is the last out id known, or `{"out": n, "in": m}`. Ends after `timeout` seconds of silence.
@@ -197,7 +197,7 @@ class Database(Senders, HostDoor):
         follow: bool = False,
         timeout: float | None = None,
         poll: float = 0.5,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Follower[dict[str, Any]]:
         """The records of one log (`in` or `out`), unpacked; with `follow` also those to come."""
         return following.records(
             self._own_store(), self.sid(session_id), which, after, timeout if follow else 0.0, poll

@@ -1,10 +1,15 @@
-"""Records as they become durable, for readers that show a session live."""
+"""Records as they become durable, for readers that show a session live.
+
+A follower looks, and says how long to wait until the next look; it never sleeps by itself. So the plain door
+sleeps in its own thread, and the async one awaits: a viewer of an idle session holds no thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from streams import log
 from streams.errors import InvalidValue
@@ -13,6 +18,8 @@ from streams.log import Vanished
 from streams.packing import unpack
 from streams.records import Cursor, Record, Segment
 from streams.store import Store
+
+T = TypeVar("T")
 
 _RESTARTS = 3
 _LIST_EVERY = 10  # every so many looks the log is listed: a merged segment may cover the next place
@@ -72,38 +79,69 @@ class _Reader:
         return log.fetch(self._store, below[:1])
 
 
+class Follower(Iterator[T]):
+    """What is new in some logs, look by look. Iterating sleeps between two looks; whoever may not sleep calls
+    `step` and waits in a way of their own. Belongs to one caller at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        readers: list[_Reader],
+        timeout: float | None,
+        poll: float,
+        pick: Callable[[Event], T],
+    ) -> None:
+        self._store = store
+        self._readers = readers
+        self._timeout = timeout
+        self._poll = poll
+        self._pick = pick
+        self._ready: deque[T] = deque()
+        self._pause: float | None = 0.0
+        self._news = True
+        self._news_at = 0.0
+
+    def step(self) -> tuple[list[T], float | None]:
+        """Look once, without sleeping: what is new, and the seconds until the next look; None where the
+        silence has lasted for `timeout`. Raises what `_Reader.fresh` and requests raise."""
+        clock = self._store.clock
+        if self._news:  # the silence begins when the caller is through with what there was
+            self._news_at = clock.monotonic()
+        found = [
+            self._pick(Event(reader.which, record["id"], record))
+            for reader in self._readers
+            for record in reader.fresh()
+        ]
+        self._news = bool(found)
+        if found:
+            return found, 0.0
+        left = self._poll if self._timeout is None else self._news_at + self._timeout - clock.monotonic()
+        return [], min(self._poll, left) if left > 0 else None
+
+    def __next__(self) -> T:
+        while not self._ready:
+            if self._pause is None:
+                raise StopIteration
+            if self._pause:
+                self._store.clock.sleep(self._pause)
+            found, self._pause = self.step()
+            self._ready.extend(found)
+        return self._ready.popleft()
+
+
 def records(
     store: Store, sid: str, which: Log, after: int, timeout: float | None, poll: float
-) -> Iterator[Record]:
+) -> Follower[Record]:
     """The records of one log above `after`; ends after `timeout` seconds without a new one (None: never)."""
-    for event in _follow(store, [_Reader(store, sid, which, after)], timeout, poll):
-        yield event.record
+    return Follower(store, [_Reader(store, sid, which, after)], timeout, poll, lambda event: event.record)
 
 
 def follow(
     store: Store, sid: str, after: int | Mapping[str, int], timeout: float | None, poll: float
-) -> Iterator[Event]:
-    """Both logs, each in its order; what is there already comes first."""
+) -> Follower[Event]:
+    """Both logs, each in its order; what is there already comes first. Raises InvalidValue."""
     start = {"out": after} if not isinstance(after, Mapping) else dict(after)
     if set(start) - {"in", "out"} or any(type(n) is not int or n < 0 for n in start.values()):
         raise InvalidValue('after is an out id, or {"out": n, "in": m}', path="after")
     readers = [_Reader(store, sid, "in", start.get("in", 0)), _Reader(store, sid, "out", start.get("out", 0))]
-    yield from _follow(store, readers, timeout, poll)
-
-
-def _follow(store: Store, readers: list[_Reader], timeout: float | None, poll: float) -> Iterator[Event]:
-    clock = store.clock
-    news_at = clock.monotonic()
-    while True:
-        found = False
-        for reader in readers:
-            for record in reader.fresh():
-                found = True
-                yield Event(reader.which, record["id"], record)
-        if found:
-            news_at = clock.monotonic()
-            continue
-        left = poll if timeout is None else news_at + timeout - clock.monotonic()
-        if left <= 0:
-            return
-        clock.sleep(min(poll, left))
+    return Follower(store, readers, timeout, poll, lambda event: event)

@@ -61,6 +61,7 @@ class Turn:
         self._watch: Watch | None = None
         self._recovery: Any = None
         self._interrupt: Callable[[], object] | None = None
+        self._on_stop = False
         self._pull_began = 0.0
         if claimed:
             self._begin()
@@ -189,6 +190,9 @@ class Turn:
         A stream that was paid for is not thrown away for one odd chunk: a chunk type that is not known yet is
         handed on and not stored, a tool's result that cannot be stored (too large, no JSON) becomes an error
         of that call; both are reported. Everything else raises as `write` does.
+
+        A plain iterable that blocks cannot be interrupted: a stop or the deadline ends the turn for others at
+        once, but this loop only when the source says something. An async one (`AsyncTurn.tee`) is cancelled.
         """
         source = iter(chunks)
         try:
@@ -206,36 +210,54 @@ class Turn:
                 close()
 
     def _pull(self, source: Iterator[Any], chunks: Any) -> Any:
-        """The source's next chunk, or _END, under the eye of the watchdog. Raises Stalled."""
-        self.begin_pull(partial(close_quietly, chunks))
+        """The source's next chunk, or _END, under the eye of the watcher. Raises Stalled, Deadline."""
         try:
-            return next(source, _END)
+            self.begin_pull(partial(close_quietly, chunks))
+            return _END if self.stopped else next(source, _END)
         finally:
             self.end_pull()
 
-    def begin_pull(self, interrupt: Callable[[], object]) -> None:
-        """From now on the caller waits for the model; `interrupt` ends that where it can be ended."""
-        self._pull_began, self._interrupt = self._session.clock.monotonic(), interrupt
+    def begin_pull(self, interrupt: Callable[[], object], *, on_stop: bool = False) -> None:
+        """From now on the caller waits for the model; `interrupt` ends that where it can be ended. `on_stop`:
+        also when the turn is stopped, since nothing that may still come is lost by it. Whoever pulls looks at
+        `stopped` after this: a stop that came just before interrupts nothing."""
+        self._pull_began, self._on_stop = self._session.clock.monotonic(), on_stop
+        self._interrupt = interrupt
 
     def end_pull(self) -> None:
-        """The model has said something. Raises Stalled when that was too late."""
+        """The model has said something. Raises Stalled or Deadline when that was too late."""
         self._interrupt = None
-        if isinstance(self._error, Stalled):
+        if isinstance(self._error, Stalled | Deadline):
             raise self._error
 
     def stalls(self) -> bool:
         """For the watcher: True when the model has been silent for too long, and nothing is at work. The turn
         is released then, and the stream closed."""
         timeout = self._session.recovery.stall_timeout
-        interrupt = self._interrupt
-        if timeout <= 0 or interrupt is None or self.at_work:
+        if timeout <= 0 or self._interrupt is None or self.at_work:
             return False
         if self._session.clock.monotonic() - self._pull_began <= timeout:
             return False
-        self._error = stalled(timeout)
-        interrupt()
-        self.release("stall")
+        self._break_off("stall", stalled(timeout))
         return True
+
+    def expire(self) -> None:
+        """For the watcher: the deadline has come."""
+        self._break_off("deadline", _too_late())
+
+    def stop_pull(self) -> None:
+        """For the watcher: a stop has come; the wait for the model ends."""
+        interrupt = self._interrupt
+        if interrupt is not None and self._on_stop:
+            interrupt()
+
+    def _break_off(self, why: str, error: Stalled | Deadline) -> None:
+        """Release the turn, and end the wait for the model, which raises the error then."""
+        interrupt = self._interrupt
+        if interrupt is not None and not self._ended:
+            self._error = error
+            interrupt()
+        self.release(why)
 
     def pass_on(self, chunk: Any) -> tuple[Chunk | None, bool]:
         """As `write_nowait`, for a stream that is passed on: see `tee`."""
@@ -320,7 +342,7 @@ class Turn:
             raise Refused("this turn has ended; the loop hands out the next one")
         if self._session.deadline_passed():
             self.release("deadline")
-            raise self._error or Deadline("the deadline has passed; the turn was released")
+            raise self._error or _too_late()
 
     def __enter__(self) -> Turn:
         return self
@@ -392,7 +414,7 @@ class Turn:
             self._stop_watching()
             self._end("released")
             if why == "deadline":
-                self._error = Deadline("the deadline has passed; the turn was released")
+                self._error = _too_late()
             turn = session.fold.open
             if not self._claimed or turn is None or session.writer.failure is not None:
                 return
@@ -431,6 +453,10 @@ class Turn:
     def idle(self) -> float:
         """Seconds since the last chunk."""
         return self._chunks.idle
+
+
+def _too_late() -> Deadline:
+    return Deadline("the deadline has passed; the turn was released")
 
 
 def why_of(error: BaseException) -> str:

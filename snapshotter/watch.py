@@ -63,7 +63,7 @@ class Watch:
                 if self._done:
                     return
             if self._session.deadline_passed():
-                self._turn.release("deadline")
+                self._turn.expire()
                 return
             if self._turn.stalls():
                 return
@@ -91,3 +91,4 @@ class Watch:
         if record.get("kind") == "stop" and concerns(self._taken, record, self._seen):
             self._stops.append(record["id"])
             self.stopped = True
+            self._turn.stop_pull()

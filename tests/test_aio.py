@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snapshotter import Busy, ChatRecovery, Database, aio
+from snapshotter import Busy, ChatRecovery, Database, Deadline, InvalidValue, aio
 from streams.buckets.base import Written
 from streams.buckets.memory import MemoryBucket
 
@@ -238,5 +238,141 @@ def test_errors_come_through() -> None:
                         await turn.fail("no answer today")
                         assert turn.status == "error"
             assert (await db.peek("s")).found.fold.last_turn["error"] == "no answer today"
+
+    run(test)
+
+
+def test_a_hundred_idle_viewers_hold_no_thread() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
+            await db.send("s", "hi")
+            seen: list[int] = []
+
+            async def view() -> None:
+                async for event in db.follow("s", poll=3600.0):
+                    seen.append(event.id)
+
+            async def read() -> None:
+                async for record in db.records("s", "in", follow=True, poll=3600.0):
+                    seen.append(record["id"])
+
+            viewers = [asyncio.create_task(view() if n % 2 else read()) for n in range(100)]
+            while len(seen) < 100:
+                await asyncio.sleep(0.001)
+            assert texts(await db.history("s")) == ["hi"]  # while they all wait
+            assert await answer(db, "s", Source()) == 1
+            for viewer in viewers:
+                viewer.cancel()
+            await asyncio.gather(*viewers, return_exceptions=True)
+            assert all(viewer.cancelled() for viewer in viewers)
+            await db.send("s", "again")
+            assert await answer(db, "s", Source()) == 1
+            assert len(await db.history("s")) == 4
+
+    run(test)
+
+
+def test_a_follower_sees_what_comes_later_and_ends_after_its_silence() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
+            await db.send("s", "one")
+            events = db.follow("s", timeout=0.2, poll=0.01)
+            assert (await anext(events)).id == 1
+            await db.send("s", "two")
+            assert [event.id async for event in events] == [2]
+            with pytest.raises(InvalidValue):
+                await anext(db.follow("s", after=-1))
+
+    run(test)
+
+
+def test_cancelling_a_wait_for_further_inputs_takes_effect_at_once() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
+            await db.send("s", "hi")
+            done = asyncio.Event()
+
+            async def work() -> None:
+                async with await db.boot("s") as session:
+                    async for turn in session.turns(wait=3600.0):
+                        async with turn:
+                            async for _ in turn.tee(Source()):
+                                pass
+                        done.set()
+
+            task = asyncio.create_task(work())
+            await done.wait()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(task), 5)
+            assert (await db.peek("s")).busy is None
+
+    run(test)
+
+
+def test_an_input_that_comes_while_a_worker_waits_is_answered_by_it() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
+            await db.send("s", "one")
+            async with await db.boot("s") as session:
+                seen = 0
+                async for turn in session.turns(wait=20.0):
+                    async with turn:
+                        async for _ in turn.tee(Source()):
+                            pass
+                    seen += 1
+                    if seen == 2:
+                        break
+                    await db.send("s", "two")
+            assert len(await db.history("s")) == 4
+
+    run(test)
+
+
+def test_a_stop_ends_a_tee_whose_source_is_silent() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
+            await db.send("s", {"id": "u1", "role": "user", "parts": []})
+            source = Source(hang_after=4)
+            task = asyncio.create_task(answer(db, "s", source))
+            await source.hangs.wait()
+            await db.stop("s", "u1")
+            assert await task == 1
+            assert source.closed
+            assert (await db.peek("s")).found.fold.last_turn["status"] == "aborted"
+
+    run(test)
+
+
+def test_the_deadline_ends_a_tee_whose_source_is_silent() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
+            await db.send("s", "hi")
+            source = Source(hang_after=4)
+            with pytest.raises(Deadline):
+                await answer(db, "s", source, deadline=1.0)
+            assert source.closed
+            assert [r async for r in db.records("s", "out")][-1]["why"] == "deadline"
+
+    run(test)
+
+
+def test_a_timeout_of_the_source_itself_is_its_own() -> None:
+    async def broken() -> AsyncIterator[Chunk]:
+        yield {"type": "start"}
+        raise TimeoutError("the model's")
+
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
+            await db.send("s", "hi")
+            async with await db.boot("s") as session:
+                async for turn in session.turns():
+                    with pytest.raises(TimeoutError, match="the model's"):
+                        async with turn:
+                            async for _ in turn.tee(broken()):
+                                pass
+                    assert turn.status == "released"
 
     run(test)
