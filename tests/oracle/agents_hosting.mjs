@@ -4,6 +4,7 @@
 //   {"fn": "queue", "args": [steps]}      steps: ["enqueue", id, generation?] ["release", id] ["reset"]
 //   {"fn": "submits", "args": [default debounce in ms, steps]}
 //   {"fn": "aborts", "args": [steps]}
+//   {"fn": "barrier", "args": [steps]}    steps: ["answer", go on?] ["set", what, value] ["wait"] ["finish"] ["look"]
 //   {"fn": "batch", "args": [messages]}   is the latest answer in the middle of a batch of tools?
 //   {"fn": "approve" or "result", "args": [parts, call id, value]}
 import { createInterface } from "node:readline";
@@ -69,13 +70,47 @@ function aborts(steps) {
   return out;
 }
 
+// Time stands still but for ["wait"]: the module's timers are ours.
+async function barrier(steps) {
+  const host = { streaming: false, incomplete: false }, timers = new Map(), out = [];
+  const real = [globalThis.setTimeout, globalThis.clearTimeout];
+  let made = 0, fired = 0;
+  globalThis.setTimeout = (call) => { timers.set(++made, call); return made; };
+  globalThis.clearTimeout = (id) => timers.delete(id);
+  try {
+    const continuation = new chat.ContinuationState();
+    const control = new chat.AutoContinuationController({
+      continuation,
+      generateRequestId: () => "r",
+      isStreamActive: () => host.streaming,
+      hasPendingInteraction: () => false,
+      hasIncompleteToolBatch: () => host.incomplete,
+      drainInteractionApplies: async () => {},
+      keepAliveWhile: (work) => work(),
+      fire: () => { fired++; continuation.pending.pastCoalesce = true; },
+    });
+    const spec = { connection: { id: "c", send() {} }, clientTools: undefined, body: undefined, errorPrefix: "" };
+    for (const [op, a, b] of steps) {
+      if (op === "answer") a ? control.schedule(spec) : control.rearmForBatch();
+      else if (op === "set") host[a] = b;
+      else if (op === "wait") { const due = [...timers.values()]; timers.clear(); for (const call of due) call(); }
+      else if (op === "look") control.fireWhenStable();
+      else if (continuation.pending?.pastCoalesce) { continuation.pending = null; control.activateDeferredAndReschedule(); }
+      await tick(); await tick();
+      const pending = continuation.pending;
+      out.push([fired, !!pending && !pending.pastCoalesce, !!continuation.deferred]);
+    }
+  } finally { [globalThis.setTimeout, globalThis.clearTimeout] = real; }
+  return out;
+}
+
 const answers = {
   reconcile: chat.reconcileMessages,
   orphan: chat.reconcileOrphanPartial,
   batch: chat.hasIncompleteToolBatch,
   approve: (parts, id, value) => chat.applyToolUpdate(parts, chat.toolApprovalUpdate(id, value))?.parts ?? parts,
   result: (parts, id, value) => chat.applyToolUpdate(parts, chat.toolResultUpdate(id, value))?.parts ?? parts,
-  queue, submits, aborts,
+  queue, submits, aborts, barrier,
 };
 for await (const text of createInterface({ input: process.stdin })) {
   if (!text) continue;

@@ -21,6 +21,7 @@ from asking import HOME
 from snapshotter.core.calls import answer_call, any_waits, calls_of
 from snapshotter.core.reconcile import merge_orphan, reconcile
 from snapshotter.hosting.aborts import Aborts, Signal
+from snapshotter.hosting.continuation import COALESCE, Barrier
 from snapshotter.hosting.submit import Debounce, Submits
 from snapshotter.hosting.turnqueue import Line
 
@@ -328,6 +329,48 @@ def test_submit_policies_agree() -> None:
                 now = given
             else:
                 submits.reset()
+
+
+# -- continuations --------------------------------------------------------------------------------------
+
+
+def test_continuations_fire_at_the_same_moments() -> None:
+    rng, scripts = random.Random(8), []
+    for _ in range(600):
+        steps: list[list[Any]] = []
+        for _ in range(rng.randrange(4, 14)):
+            roll = rng.random()
+            if roll < 0.4:
+                steps.append(["answer", rng.random() < 0.7])
+            elif roll < 0.6:
+                steps.append(["set", rng.choice(["streaming", "incomplete"]), rng.random() < 0.4])
+            elif roll < 0.8:
+                steps.append(["finish"])
+            else:
+                steps.append(["look"])
+            if rng.random() < 0.3:
+                steps.append(["wait"])
+        scripts.append(steps)
+    fired = 0
+    for steps, theirs in zip(scripts, ask([("barrier", [steps]) for steps in scripts]), strict=True):
+        barrier, now, state = Barrier(), 0.0, {"streaming": False, "incomplete": False}
+        count = 0
+        for (op, *rest), expected in zip(steps, theirs, strict=True):
+            look = op == "look"
+            if op == "answer":
+                barrier.answered(now, go_on=rest[0])
+            elif op == "set":
+                state[rest[0]] = rest[1]
+            elif op == "wait":
+                now += COALESCE
+                look = barrier.timer(now)
+            elif op == "finish" and barrier.running:
+                look = barrier.finished()
+            if look:
+                count += barrier.fire(streaming=state["streaming"], complete=not state["incomplete"])
+            assert [count, barrier.pending, barrier.deferred] == expected, (steps, op)
+        fired += count
+    assert fired > 100
 
 
 # -- aborts ---------------------------------------------------------------------------------------------
