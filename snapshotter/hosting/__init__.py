@@ -4,7 +4,7 @@
     TurnQueue           first in, first out, with generations; also AsyncTurnQueue       turnqueue
     Submits             queue, latest, merge, debounce, drop                             submit
     Aborts, Signal      aborting by name and from outside                                aborts
-    Continuations       going on once, when every answer is there                        continuation
+    Continuations       going on once, when every answer is there; also Async…           continuation
     receive             what is new in a client's transcript                             transcripts
     RecoveryBoot        a plan of one's own for an interrupted turn                      recovering
     Hydrate             a history of one's own                                           hydrating
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from snapshotter.core.reconcile import merge_orphan, news, reconcile, upsert_incoming_message
 
-    from .aborts import Aborts, Signal, until_aborted
-    from .continuation import Barrier, Continuations
+    from .aborts import Aborts, Signal, until_aborted, until_aborted_async
+    from .continuation import AsyncContinuations, Barrier, Continuations
     from .host import ChatHost, Submitted
     from .hydrating import NotDurable
     from .recovering import RecoveryBoot, RecoveryPlan
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "snapshotter.core.reconcile": ("merge_orphan", "news", "reconcile", "upsert_incoming_message"),
-    "snapshotter.hosting.aborts": ("Aborts", "Signal", "until_aborted"),
-    "snapshotter.hosting.continuation": ("Barrier", "Continuations"),
+    "snapshotter.hosting.aborts": ("Aborts", "Signal", "until_aborted", "until_aborted_async"),
+    "snapshotter.hosting.continuation": ("AsyncContinuations", "Barrier", "Continuations"),
     "snapshotter.hosting.host": ("ChatHost", "Submitted"),
     "snapshotter.hosting.hydrating": ("NotDurable",),
     "snapshotter.hosting.recovering": ("RecoveryBoot", "RecoveryPlan"),
@@ -48,6 +48,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Aborts",
+    "AsyncContinuations",
     "AsyncTurnQueue",
     "Barrier",
     "ChatHost",
@@ -71,6 +72,7 @@ __all__ = [
     "reconcile",
     "state_of",
     "until_aborted",
+    "until_aborted_async",
     "upsert_incoming_message",
 ]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -140,3 +140,17 @@ def until_aborted(chunks: Iterable[T], signal: Signal) -> Iterator[T]:
         close = getattr(chunks, "close", None)
         if close is not None:
             close()
+
+
+async def until_aborted_async(chunks: AsyncIterable[T], signal: Signal) -> AsyncGenerator[T, None]:
+    """As `until_aborted`, of an async iterable. It looks between two chunks: a source that hangs is ended by
+    cancelling its task (`on_abort`)."""
+    try:
+        async for chunk in chunks:
+            if signal.aborted:
+                return
+            yield chunk
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()

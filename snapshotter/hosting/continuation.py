@@ -6,13 +6,15 @@ several times. So: an answer arms a short timer (answers that come together are 
 nobody may be streaming and nothing may be waiting, else the next answer, or the end of the stream, looks
 again. There is no time limit: a batch of which one answer never comes goes on with the next message.
 
-`Barrier` is the rule and reads no clock; `Continuations` is its door for threads. Answers are applied one
-after another, so that no two of them write over each other.
+`Barrier` is the rule and reads no clock; `Continuations` is its door for threads, `AsyncContinuations` the
+one for asyncio. Answers are applied one after another, so that no two of them write over each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from streams.clock import Clock, SystemClock
@@ -146,6 +148,71 @@ class Continuations:
     def _may_fire(self) -> bool:
         with self._applying:  # what has arrived already is applied before it is judged
             streaming = self._streaming()
-            complete = not streaming and self._complete()
+            complete = not streaming and self._barrier.pending and self._complete()
             with self._changed:
                 return self._barrier.fire(streaming=streaming, complete=complete)
+
+
+class AsyncContinuations:
+    """The barrier of one session, for the tasks of one event loop; see `Continuations`. `sleep` is how it
+    waits for the timer."""
+
+    def __init__(
+        self,
+        go_on: Callable[[], Awaitable[object]],
+        *,
+        complete: Callable[[], Awaitable[bool]],
+        streaming: Callable[[], bool] = lambda: False,
+        on_error: Callable[[Exception], None] = lambda _: None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        coalesce: float = COALESCE,
+    ) -> None:
+        self._go_on, self._complete, self._streaming, self._on_error = go_on, complete, streaming, on_error
+        self._sleep, self._coalesce = sleep, coalesce
+        self._barrier = Barrier(coalesce)
+        self._applying = asyncio.Lock()
+        self._timer: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def apply(self, write: Callable[[], Awaitable[T]], *, go_on: bool = True) -> T:
+        """As `Continuations.apply`."""
+        async with self._applying:
+            result = await write()
+        self._barrier.answered(0.0, go_on=go_on)
+        if self._barrier.due is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.create_task(self._time())
+            self._tasks.add(self._timer)
+            self._timer.add_done_callback(self._tasks.discard)
+        return result
+
+    async def look(self) -> None:
+        """As `Continuations.look`."""
+        while await self._may_fire():
+            try:
+                await self._go_on()
+            except Exception as error:  # noqa: BLE001 - it is the host's, and handed to it
+                self._on_error(error)
+            finally:
+                again = self._barrier.finished()
+            if not again:
+                return
+
+    def reset(self) -> None:
+        """Forget what was asked for: the session was cleared."""
+        self._barrier.reset()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _time(self) -> None:
+        await self._sleep(self._coalesce)
+        self._timer = None  # from here on an answer is one more, and stops this no longer
+        if self._barrier.timer(math.inf):
+            await self.look()
+
+    async def _may_fire(self) -> bool:
+        async with self._applying:  # what has arrived already is applied before it is judged
+            streaming = self._streaming()
+            complete = not streaming and self._barrier.pending and await self._complete()
+            return self._barrier.fire(streaming=streaming, complete=complete)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import AsyncIterator
 
-from snapshotter.hosting.aborts import Aborts, Signal, until_aborted
+from snapshotter.hosting.aborts import Aborts, Signal, until_aborted, until_aborted_async
 
 
 def test_a_signal_is_made_when_it_is_asked_for_and_aborts_once() -> None:
@@ -85,3 +87,25 @@ def test_chunks_end_at_the_abort_and_the_source_is_closed() -> None:
     assert seen == [0, 1, 2]
     assert closed == [True]
     assert list(until_aborted([1, 2], Signal())) == [1, 2]
+
+
+def test_async_chunks_end_at_the_abort_and_the_source_is_closed() -> None:
+    closed = []
+
+    async def source() -> AsyncIterator[int]:
+        try:
+            for number in range(10):
+                yield number
+        finally:
+            closed.append(True)
+
+    async def main() -> list[int]:
+        signal, seen = Signal(), []
+        async for number in until_aborted_async(source(), signal):
+            seen.append(number)
+            if number == 2:
+                signal.abort()
+        return seen
+
+    assert asyncio.run(main()) == [0, 1, 2]
+    assert closed == [True]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
-from snapshotter.hosting.continuation import COALESCE, Barrier, Continuations
+from snapshotter.hosting.continuation import COALESCE, AsyncContinuations, Barrier, Continuations
 from streams.testing import FakeClock
 
 
@@ -157,3 +158,127 @@ def test_what_a_continuation_raises_is_handed_on_and_the_next_one_runs() -> None
     door.look()
     assert len(host.errors) == 2
     clock.advance(1.0)
+
+
+# -- asyncio --------------------------------------------------------------------------------------------
+
+
+class AsyncHost:
+    """As `Host`, in one event loop whose time the test owns."""
+
+    def __init__(self, calls: set[str]) -> None:
+        self.waits = set(calls)
+        self.rounds = 0
+        self.streaming = False
+        self.errors: list[Exception] = []
+        self.fails: list[Exception] = []
+        self.inside = 0
+        self.timers: list[asyncio.Future[None]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.door = AsyncContinuations(
+            self.go_on,
+            complete=self.complete,
+            streaming=lambda: self.streaming,
+            on_error=self.errors.append,
+            sleep=self.sleep,
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds == COALESCE
+        self.timers.append(asyncio.get_running_loop().create_future())
+        await self.timers[-1]
+
+    async def time_out(self) -> None:
+        await turn_over()
+        for timer in self.timers:
+            if not timer.done():
+                timer.set_result(None)
+        await turn_over()
+
+    async def complete(self) -> bool:
+        return not self.waits
+
+    async def go_on(self) -> None:
+        self.rounds += 1
+        await self.gate.wait()
+        if self.fails:
+            raise self.fails.pop()
+
+    async def answer(self, call: str) -> None:
+        self.inside += 1
+        assert self.inside == 1, "two answers were applied at once"
+        await asyncio.sleep(0)
+        self.waits.discard(call)
+        self.inside -= 1
+
+    async def apply(self, call: str, *, go_on: bool = True) -> None:
+        await self.door.apply(lambda: self.answer(call), go_on=go_on)
+
+
+async def turn_over() -> None:
+    """Let every task run until it waits for something."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_async_parallel_answers_go_on_once() -> None:
+    async def main() -> None:
+        host = AsyncHost({"a", "b", "c"})
+        await asyncio.gather(*(host.apply(call) for call in "abc"))
+        await turn_over()
+        assert host.rounds == 0
+        await host.time_out()
+        assert host.rounds == 1
+        await host.time_out()
+        assert host.rounds == 1
+
+    asyncio.run(main())
+
+
+def test_async_half_a_batch_waits_and_a_stream_is_not_interrupted() -> None:
+    async def main() -> None:
+        host = AsyncHost({"a", "b"})
+        await host.apply("a")
+        await host.time_out()
+        assert host.rounds == 0
+        host.streaming = True
+        await host.apply("b", go_on=False)
+        await host.time_out()
+        assert host.rounds == 0
+        host.streaming = False
+        await host.door.look()
+        await host.door.look()
+        assert host.rounds == 1
+
+    asyncio.run(main())
+
+
+def test_async_answers_during_a_continuation_are_one_more_though_it_fails() -> None:
+    async def main() -> None:
+        host = AsyncHost(set())
+        broken = ValueError("model")
+        host.fails.append(broken)
+        host.gate.clear()
+        await host.apply("a")
+        await host.time_out()
+        assert host.rounds == 1
+        await asyncio.gather(host.apply("b"), host.apply("c"))
+        host.gate.set()
+        await host.time_out()
+        assert host.rounds == 2
+        assert host.errors == [broken]
+
+    asyncio.run(main())
+
+
+def test_async_a_reset_forgets() -> None:
+    async def main() -> None:
+        host = AsyncHost(set())
+        await host.apply("a")
+        host.door.reset()
+        await host.time_out()
+        await host.door.look()
+        assert host.rounds == 0
+
+    asyncio.run(main())
