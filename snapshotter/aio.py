@@ -11,9 +11,9 @@
 
 There is one engine, and it is synchronous. A call that may talk to the store runs in a thread of the
 database's own pool; a chunk that is only buffered is written on the spot. Waiting (for a model, for what
-comes next in a log, for further inputs) holds no thread, and a cancellation ends it at once. What has to be finished once it
-was begun (a claim, a turn's end) is finished even when the task is cancelled: the turn is released then,
-and the cancellation goes on, never swallowed.
+comes next in a log, for further inputs) holds no thread, and a cancellation ends it at once. What has to be
+finished once it was begun (a claim, a turn's end) is finished even when the task is cancelled: the turn is
+released then, and the cancellation goes on, never swallowed.
 """
 
 from __future__ import annotations

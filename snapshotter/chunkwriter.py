@@ -60,7 +60,9 @@ class ChunkWriter:
             if names is not None:
                 part, text = chunk.get(names[0]), chunk.get(names[1])
                 if type(part) is str and type(text) is str and len(text) < _LONG_DELTA:
-                    return self._write_delta(chunk, (kind, part), names[1], text), False
+                    written = self._write_delta(chunk, (kind, part), names[1], text)
+                    if written is not None:
+                        return written, False
         return self._write_other(chunk)
 
     def end_all_halves(self) -> None:
@@ -71,19 +73,15 @@ class ChunkWriter:
             self._end_half((delta, ident), {"type": delta, names[0]: ident}, names[1])
 
     def _write_delta(self, chunk: Chunk, part: tuple[Any, str], name: str, text: str) -> Chunk | None:
-        """The hot path: a plain delta."""
+        """The hot path: a plain delta of an open part. None: it is not one, and nothing was done."""
+        turn = self._session.fold.open
+        assert turn is not None
+        if not turn.acc.takes(chunk):
+            return None
         mended = self._carry.delta(part, text)
         if mended is not text:
             chunk = {**chunk, name: mended}
-        kept = False
-        try:
-            kept = self._session.fold.chunk(0, chunk)
-        finally:
-            if not kept:
-                self._carry.end(part)  # no such part is open: half a pair must not wait there
-        if not kept:
-            self.dropped += 1
-            return None
+        self._session.fold.chunk(0, chunk)
         self.streaming = True
         self._session.writer.append({"chunk": chunk})
         self._last = self._session.clock.monotonic()
@@ -97,14 +95,16 @@ class ChunkWriter:
         assert turn is not None
         validate(chunk, turn.acc.at + 1)  # before anything below looks into it
         kind = chunk["type"]
-        number = session.writer.next_id
-        encode_record(number, session.clock.now_ms(), {"chunk": chunk})  # too large: before anything changes
+        number, given = session.writer.next_id, chunk.get("messageId")
         if kind == "start":
             chunk = {**chunk, "messageId": session.fold.start_id(chunk, number)}
+        encode_record(number, session.clock.now_ms(), {"chunk": chunk})  # too large: before anything changes
         self._end_halves(kind, chunk)
         if not session.fold.chunk(number, chunk):
             self.dropped += 1
             return None, False
+        if kind == "start" and given:
+            turn.alias[given] = chunk["messageId"]
         self._note(kind, chunk)
         barrier = kind in FLUSH_POINTS or (kind in _RESULTS and chunk.get("preliminary") is not True)
         soon = barrier or is_urgent(chunk) or (kind == "finish-step" and session.durability == "steps")

@@ -24,6 +24,7 @@ from streams.writer import Flush, Writer
 from .core.budget import Incident
 from .core.chunks import delta_of
 from .core.tally import Tally
+from .core.values import reason_text
 from .loading import SLACK, Holder, Loaded, newest_input
 from .recovering import busy
 from .recovery import ChatRecovery, Hooks, RecoveryContext
@@ -159,7 +160,7 @@ class Claiming:
         )
         body = {"control": "fence", "epoch": epoch, "run": run, "why": "boot", "for": newest}
         if self.cause is not None:
-            body["cause"] = self.cause
+            body["cause"] = reason_text(self.cause)
         claim.writer.append(body, flush=Flush.NOW, end_segment=True)
         claim.writer.beating = True
         return claim

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from streams.errors import Refused
+from streams.errors import InvalidValue, Refused
 
 from .core.calls import Message
 from .core.fold import Fold
@@ -15,11 +15,15 @@ from .core.values import clean
 def state_record(values: dict[str, Any] | None, unset: Iterable[str]) -> dict[str, Any]:
     """A `state` record. Raises InvalidValue for what JSON cannot hold."""
     body: dict[str, Any] = {"control": "state"}
+    if values is not None and not isinstance(values, dict):
+        raise InvalidValue("the values to set are a dict", path="values")
     if values:
         body["set"] = clean(values)
-    names = list(unset)
+    names = [unset] if isinstance(unset, str) else list(unset)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidValue("the names to unset are texts", path="unset")
     if names:
-        body["unset"] = names
+        body["unset"] = clean(names)
     return body
 
 

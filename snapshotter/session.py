@@ -19,8 +19,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from streams import keys
 from streams.clock import Clock
-from streams.errors import Busy, Closed, Fenced, Refused, StreamError
+from streams.errors import Busy, Closed, Fenced, Refused, StreamError, TooLarge
+from streams.packing import encode_record
 from streams.records import Cursor, Record
 from streams.store import Store
 from streams.writer import LIVE, STEPS, STREAM, Flush, Writer
@@ -328,7 +330,7 @@ class Session:
 
     def opening(self, item: Item | None, **options: Any) -> list[dict[str, Any]]:
         """The records that open the next attempt of the open turn, or a new turn for an item."""
-        return moves.opening(
+        *before, start = moves.opening(
             self.fold,
             self.plan,
             item,
@@ -338,6 +340,19 @@ class Session:
             client_tools=self._client_tools,
             **options,
         )
+        return [*before, self._fitting(start)]
+
+    def _fitting(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The turn-start without those copies of the request that make it too large: the input has the body,
+        and a session must not stand still for ever because of one request."""
+        for name in ("body", "clientTools"):
+            try:
+                encode_record(keys.MAX, self.clock.now_ms(), start)
+            except TooLarge:
+                if name in start:
+                    self.note("request-not-copied", f"{name} does not fit into the turn-start")
+                start = {field: value for field, value in start.items() if field != name}
+        return start
 
     def open_turn(self, item: Item | None, **options: Any) -> None:
         """Write what `opening` says."""
@@ -349,7 +364,7 @@ class Session:
             self._claiming = False
 
     def _await_input(self, wait: float) -> Generator[float, None, bool]:
-        """Look for further inputs for `wait` seconds, and yield the pauses between; True when there were any."""
+        """Look for further inputs for `wait` seconds, yielding the pauses; True when there were any."""
         end = self.clock.monotonic() + wait
         pause = 0.0
         while wait > 0:

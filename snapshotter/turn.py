@@ -21,7 +21,10 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from streams import keys
 from streams.errors import InvalidValue, Refused, StreamError, TooLarge
+from streams.packing import encode_record
+from streams.records import LIMIT, MAX_BATCH
 from streams.writer import Flush
 
 from .chunkwriter import Chunk, ChunkWriter, storable
@@ -30,7 +33,7 @@ from .core.calls import Message, calls_of, granted
 from .core.chunks import ChunkError
 from .core.cleanup import is_empty
 from .core.queue import Item
-from .core.values import clean, to_plain
+from .core.values import clean, reason_text, to_plain
 from .editing import context_record, history_record, state_record
 from .errors import Deadline, Stalled
 from .signals import Terminated, guarded
@@ -121,7 +124,10 @@ class Turn:
     def body(self) -> Any:
         """The request's own body, as the sender gave it; None where there was none."""
         turn = self._session.fold.open
-        return turn.body if turn is not None else None
+        if turn is not None and turn.body is not None:
+            return turn.body
+        # One that did not fit into the turn's own record is still in its sender's.
+        return next((r["body"] for r in reversed(self.inputs) if r.get("body") is not None), None)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -301,9 +307,22 @@ class Turn:
         with guarded(), self._lock:
             self._check()
             if self.kind == "action":
-                self._operations.append(body)
+                self._keep(body)
                 return
         self._record(body, Flush.NOW)
+
+    def _keep(self, body: dict[str, Any]) -> None:
+        """Keep an operation until the action ends. What the log would refuse then is refused now."""
+        now = self._session.clock.now_ms()
+        sizes = [len(encode_record(keys.MAX, now, operation)) for operation in (*self._operations, body)]
+        if sum(sizes) > MAX_BATCH - LIMIT:  # the action's end shares the segment
+            raise TooLarge(
+                f"the operations of one action take {sum(sizes)} bytes together, the limit is"
+                f" {MAX_BATCH - LIMIT}: split the action",
+                size=sum(sizes),
+                limit=MAX_BATCH - LIMIT,
+            )
+        self._operations.append(body)
 
     def _record(self, body: dict[str, Any], flush: Flush) -> None:
         with guarded(), self._lock:
@@ -420,7 +439,7 @@ class Turn:
                 return
             session.writer.beating = False
             try:
-                body = {"control": "turn-release", "turn": turn.turn, "why": why}
+                body = {"control": "turn-release", "turn": turn.turn, "why": reason_text(why)}
                 session.commit([body], flush=Flush.NOW, end_segment=True)
             except StreamError as error:
                 session.note("release-failed", str(error))

@@ -96,6 +96,11 @@ class Accumulator(Draft):
             pass  # no plain delta of an open part: `apply` decides what it is
         return False
 
+    def takes(self, chunk: Any) -> bool:
+        """Whether `append` would apply it, for a chunk with three fields whose types were looked at."""
+        name, _, open_parts = self._fast[chunk["type"]]
+        return chunk[name] in open_parts
+
     def apply_start(self, chunk: Chunk, *, reset: bool) -> bool:
         """A `start` chunk. With `reset`, as the client does it: another id begins an empty message.
 

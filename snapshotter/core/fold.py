@@ -205,7 +205,6 @@ class Fold:
         if turn.started or turn.may_rename:
             held = (lambda i: i != own and self.held(i)) if not turn.started else self.held
             target = free_id(given, f"msg-{number}", held)
-        turn.alias[given] = target  # a later start with this id means this message
         return target
 
     def _start(self, turn: OpenTurn, number: int, chunk: Record) -> None:
@@ -219,6 +218,8 @@ class Fold:
         # Ids are decided here; what is left for the accumulator is the metadata.
         turn.acc.apply({name: value for name, value in chunk.items() if name != "messageId"})
         turn.acc.set_id(target)
+        if isinstance(given, str):
+            turn.alias[given] = target  # a later start with this id means this message
         turn.started = True
 
     def accumulator(self, message: Message, frozen: int) -> Accumulator:

@@ -21,6 +21,7 @@ from .fold import Fold
 from .queue import Item
 from .resume import MODES
 from .revive import Plan
+from .values import reason_text
 
 Body = dict[str, Any]
 
@@ -99,7 +100,7 @@ def opening(
     if client_tools is not None:
         start.setdefault("clientTools", client_tools)
     if cause is not None:
-        start["cause"] = cause
+        start["cause"] = reason_text(cause)
     return [*head, start]
 
 
@@ -128,7 +129,7 @@ def sealing(fold: Fold, plan: Plan) -> list[Body]:
 
 def exhausting(fold: Fold, plan: Plan, opened: list[Body], error: str, reason: str) -> list[Body]:
     """Give a turn up: the open one, or one that is `opened` for it. What it has so far is kept."""
-    end = {"status": "exhausted", "error": error, "reason": reason}
+    end = {"status": "exhausted", "error": reason_text(error), "reason": reason_text(reason)}
     if opened:
         return [*opened, {"control": "turn-complete", "turn": opened[-1]["turn"], **end}]
     assert fold.open is not None
@@ -154,7 +155,8 @@ def complete(fold: Fold, status: str, **fields: Any) -> Body:
         body["finishReason"] = turn.finish_reason
     if status == "error" and turn.error is not None:
         body["error"] = turn.error
-    return body | {name: value for name, value in fields.items() if value is not None}
+    body |= {name: value for name, value in fields.items() if value is not None}
+    return body | {name: reason_text(body[name]) for name in ("error", "reason") if name in body}
 
 
 def clearing(fold: Fold) -> list[Body]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from .budget import Incident, Ledger, Limits, evaluate
 from .controls import mended
+from .values import reason_text
 
 Record = dict[str, Any]
 
@@ -133,7 +134,7 @@ class Tally:
     ) -> list[Record]:
         """Give up what `verdict` judged, without having loaded it."""
         end: Record = {"control": "turn-complete", "turn": self.turn, "status": "exhausted"}
-        end |= {"error": error, "reason": found.reason}
+        end |= {"error": reason_text(error), "reason": found.reason}
         if not inputs:
             return [end]
         start: Record = {"control": "turn-start", "turn": self.turn + 1, "attempt": 1, "inputs": inputs}

@@ -25,6 +25,9 @@ from streams.errors import InvalidValue
 MAX_DEPTH: Final = 200
 """Nested containers that a value may have; a chunk counts as the first of them."""
 
+REASON_BYTES: Final = 8_192
+"""Most bytes (UTF-8) of an error, reason or cause in a control record."""
+
 _NAMES: Final = 4  # of a long path, at each of its ends
 
 INT_MIN: Final = -(2**63)
@@ -41,6 +44,16 @@ def mend_text(text: str) -> str:
         # UTF-16 is where halves are whole: what pairs up decodes as one character, the rest is replaced.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def reason_text(value: Any) -> str:
+    """What somebody said about an error, an end or a cause, as it may stand in a record: mended, and cut to
+    `REASON_BYTES`. A message from elsewhere may be of any size, and must never keep a turn from ending."""
+    text = mend_text(str(value))
+    data = text.encode()
+    if len(data) <= REASON_BYTES:
+        return text
+    return data[: REASON_BYTES - len("…".encode())].decode(errors="ignore") + "…"
 
 
 def clean(value: Any, path: str = "") -> Any:

@@ -115,6 +115,8 @@ def test_the_writer_asks_for_the_id_that_a_start_will_bear() -> None:
     assert whole.start_id({"type": "start", "messageId": "m"}, 2) == "m"
     assert whole.start_id({"type": "start", "messageId": "u1"}, 2) == "msg-2"
     assert whole.start_id({"type": "start"}, 2) == "a1"
+    assert whole.open is not None
+    assert whole.open.alias == {}  # asking changes nothing
 
 
 def test_a_stream_that_repeats_a_held_id_goes_on_in_the_message_that_got_another() -> None:
@@ -123,6 +125,8 @@ def test_a_stream_that_repeats_a_held_id_goes_on_in_the_message_that_got_another
     for number in (2, 3):
         named = whole.start_id({"type": "start", "messageId": "u1"}, number)
         whole.chunk(number, {"type": "start", "messageId": named})
+        assert whole.open is not None
+        whole.open.alias["u1"] = named  # as the writer notes it, once the start is stored
         whole.chunk(number, {"type": "source-url", "sourceId": "s", "url": "https://example.org"})
     assert whole.open is not None
     assert whole.open.done == []
