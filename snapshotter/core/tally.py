@@ -36,6 +36,7 @@ class Tally:
     epoch: int = 0
     turn: int = 0
     ended: bool = False
+    deleted: bool = False
     open: Record | None = None
     inputs: list[int] = field(default_factory=list)
     attempt: int = 0
@@ -63,8 +64,11 @@ class Tally:
             return
         record, _ = mended(record)
         name = record.get("control")
+        if self.deleted and record.get("why") != "create":
+            return
         if name == "turn-start":
-            self._start(record)
+            if not self.ended or record.get("epoch", 0) > self.epoch:
+                self._start(record)
         elif name == "turn-complete":
             if self.open is not None and record.get("turn") == self.turn:
                 self._close(record.get("status", "completed"))
@@ -76,9 +80,13 @@ class Tally:
             self.ledger.fence(record)
             if record.get("why") in ("create", "delete"):
                 self.applied_upto = max(self.applied_upto, record.get("for", 0))
-                self._end(ended=record["why"] == "delete")
+                self.ledger.reset()
+            if record.get("why") == "create":
+                self.ended = self.deleted = False
         elif name in ("session-closed", "session-deleted"):
-            self._end(ended=True)
+            self.open, self.inputs, self.ended = None, [], True
+            self.deleted = name == "session-deleted"
+            self.ledger.reset()
         else:
             if name == "input-applied":
                 self.applied |= _ids(record)
@@ -100,10 +108,6 @@ class Tally:
         self.applied |= set(self.inputs)
         self.ledger.close(status)
         self.open, self.inputs = None, []
-
-    def _end(self, *, ended: bool) -> None:
-        self.open, self.inputs, self.ended = None, [], ended
-        self.ledger.reset()
 
     def oldest_owed(self, upto: int) -> int | None:
         """The oldest input up to this one that nobody has applied or taken."""
