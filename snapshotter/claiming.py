@@ -125,6 +125,7 @@ class Claiming:
             if not newest:
                 return None
             listing = log.newest(store, "out", self.sid, 1)
+            log.check_newest(listing)
             segments = log.fetch(store, [place.key for place in listing.entries])
             holder = None
             epoch, position = 0, Cursor()
@@ -170,9 +171,9 @@ class Claiming:
         store, clock = self.store, self.store.clock
         try:
             blob = store.get(keys.snapshot(self.sid))
-            tally = Tally.of_snapshot(blob.data if blob is not None else None)
+            tally = Tally.of_snapshot(blob.data if blob is not None else None, self.sid)
             if tally is None:
-                return True  # another writer's snapshot: it has to be loaded to be read
+                return True  # another writer's snapshot, or a damaged one: loading tells
             tail = log.read_after(store, "out", self.sid, Cursor(tally.cursor, tally.nonce))
         except StreamError:
             claim.leave()

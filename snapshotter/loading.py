@@ -5,18 +5,21 @@
     3   only with a receipt whose session has inputs that were not read yet: GET those
 
 Inputs hold one record a segment and their ids have no holes, so their keys are known from the newest id:
-nothing is listed to read them. Found, absent and unreadable are never confused: an unreadable snapshot
-makes the boot read the whole log instead, is reported, and is not overwritten.
+nothing is listed to read them. Found, absent and unreadable are never confused: a snapshot that is
+unreadable, or was not taken of this log, makes the boot read the whole log instead, is reported, and is not
+overwritten.
 
-The readings are not one instant. Whenever the out log names an input that the reading of the in log
-lacks, the in log is read again; a listed object that is gone starts the boot again.
+The readings are not one instant. Whenever one lacks what another speaks of, it is made again: the in log
+where the out log or the snapshot names a newer input, the out log where the snapshot stands at a later
+place; a listed object that is gone starts the boot again. What is not there then is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from streams import keys, log, probe
@@ -27,6 +30,7 @@ from streams.log import Listing, Tail, Vanished
 from streams.records import Cursor, Record
 from streams.store import Store
 
+from .agreeing import Ends, InputGone, Stored, check_newest, check_receipt, misfit, newest_inputs
 from .core.budget import Incident
 from .core.calls import Message
 from .core.fold import Fold
@@ -35,6 +39,7 @@ from .hosting.hydrating import Hydration
 
 SLACK = 7  # seconds past its lease after which a writer counts as gone
 _ATTEMPTS = 3
+_WINDOW = 1000  # inputs that are fetched together
 
 Hydrator = Callable[[], list[Message]]
 
@@ -92,7 +97,7 @@ class _First:
 
     snapshot: Blob | None
     out: Listing
-    newest_in: int
+    ends_in: Ends
     inputs: list[Record]
     capabilities: probe.Capabilities | None
 
@@ -114,6 +119,9 @@ def load(
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _load(store, sid, receipt, capabilities, hydrate)
+        except InputGone as gone:
+            if attempt == _ATTEMPTS:
+                raise gone.gap() from gone
         except Vanished:
             if attempt == _ATTEMPTS:
                 raise
@@ -125,48 +133,82 @@ def _load(
 ) -> Loaded:
     first = _first_trip(store, sid, receipt, capabilities)
     document, problem = _document(sid, first.snapshot, hydrated=hydrate is not None)
+    if document is not None and misfit(sid, document, first.out):
+        # The listing may be older than the snapshot.
+        first.out = log.newest(store, "out", sid)
+        problem = misfit(sid, document, first.out)
+        document = document if problem is None else None
     hydration = Hydration(hydrate(), document) if hydrate is not None else None
-    cursor, applied = Cursor(), 0
-    if document is not None:
-        cursor = Cursor(int(document.get("lastOutEventId") or 0), document.get("lastOutNonce") or "")
-        applied = int(document.get("lastInEventId") or 0)
+    try:
+        return _loaded(store, sid, receipt, first, Stored(document, problem), hydration)
+    except (Gap, InputGone) as gap:
+        if problem is None:
+            raise
+        # With the logs whole it would not matter; as they are not, the snapshot is what is wrong.
+        raise problem from gap
+
+
+def _loaded(
+    store: Store,
+    sid: str,
+    receipt: int | None,
+    first: _First,
+    snapshot: Stored,
+    hydration: Hydration | None,
+) -> Loaded:
+    cursor = snapshot.cursor
     listed_in = receipt is None or not first.inputs
-    if receipt is not None and receipt > max(applied, first.newest_in):
+    if listed_in:
+        newest = check_newest(store, sid, snapshot, first.ends_in)
+    else:
+        newest = first.ends_in[0]
+        check_receipt(snapshot, first.inputs[0])
+    if receipt is not None and receipt > max(snapshot.applied, newest):
         raise Gap(
-            f"in log: the receipt names input {receipt}, and there are inputs up to {first.newest_in} here:"
+            f"in log: the receipt names input {receipt}, and there are inputs up to {newest} here:"
             f" was it sent to another store or session than {store.url}?",
             log="in",
-            missing=(max(applied, first.newest_in) + 1, receipt),
+            missing=(max(snapshot.applied, newest) + 1, receipt),
         )
     tail = Tail([], cursor, first.out)
-    wants_tail = bool(first.out.above(cursor.id)) or problem is not None
+    wants_tail = bool(first.out.above(cursor.id)) or snapshot.problem is not None
     calls: list[Callable[[], Any]] = []
-    missing = [n for n in range(applied + 1, first.newest_in + 1) if n not in {r["id"] for r in first.inputs}]
-    calls.append(partial(read_inputs, store, sid, missing))
+    missing = list(islice(snapshot.wants(newest, (r["id"] for r in first.inputs)), 1))
+    calls.append(partial(_read_wanted, store, sid, snapshot, newest, first.inputs))
     if wants_tail:
-        calls.append(partial(_read_tail, store, sid, cursor, first.out, problem))
+        calls.append(partial(_read_tail, store, sid, cursor, first.out, snapshot.problem))
         if not listed_in:
-            calls.append(partial(newest_input, store, sid))
+            calls.append(partial(newest_inputs, store, sid))
     if missing or wants_tail:
         found = store.gather(calls)
         first.inputs += found[0]
         tail = found[1] if wants_tail else tail
         if wants_tail and not listed_in:
-            first.inputs += read_inputs(store, sid, range(first.newest_in + 1, found[2] + 1))
-    fold = _fold(store, sid, document, first.inputs, tail, hydration)
+            newest = check_newest(store, sid, snapshot, found[2])
+            first.inputs += _read_wanted(store, sid, snapshot, newest, first.inputs)
+    fold = _fold(store, sid, snapshot, first.inputs, tail, hydration)
+    return _described(first, snapshot, tail, fold, hydration)
+
+
+def _described(
+    first: _First, snapshot: Stored, tail: Tail, fold: Fold, hydration: Hydration | None
+) -> Loaded:
     loaded = Loaded(
         fold=fold,
         position=tail.last,
         etag=first.snapshot.etag if first.snapshot is not None else None,
-        readable=problem is None,
-        stored_cursor=cursor.id,
+        readable=snapshot.problem is None,
+        stored_cursor=snapshot.cursor.id,
         capabilities=first.capabilities,
         date_ms=first.out.date_ms,
     )
     if hydration is not None:
         loaded.hydrated, loaded.held = True, hydration.finish(fold)
-    if problem is not None:
-        loaded.notes.append({"code": "snapshot-unreadable", "id": 0, "detail": str(problem)})
+    if snapshot.problem is not None:
+        loaded.notes.append({"code": "snapshot-unreadable", "id": 0, "detail": str(snapshot.problem)})
+    elif snapshot.cursor.id and not first.out.entries:
+        detail = f"the snapshot stands at out record {snapshot.cursor.id}, and the out log is empty"
+        loaded.notes.append({"code": "out-log-missing", "id": 0, "detail": detail})
     if tail.segments:
         header = tail.segments[-1].header
         loaded.lease, loaded.run = header.lease or 0, header.run or ""
@@ -178,18 +220,18 @@ def _first_trip(store: Store, sid: str, receipt: int | None, capabilities: bool)
     calls: list[Callable[[], Any]] = [
         partial(store.get, keys.snapshot(sid)),
         partial(log.newest, store, "out", sid),
-        partial(newest_input, store, sid) if receipt is None else partial(_named_input, store, sid, receipt),
+        partial(newest_inputs, store, sid) if receipt is None else partial(_named_input, store, sid, receipt),
     ]
     if capabilities:
         calls.append(partial(probe.load, store))
     found = store.gather(calls)
     inputs: list[Record] = []
-    newest = found[2]
+    ends = found[2]
     if receipt is not None:
-        inputs, newest = found[2], receipt
+        inputs, ends = found[2], (receipt, receipt - 1)
         if not inputs:
-            newest = newest_input(store, sid)
-    return _First(found[0], found[1], newest, inputs, found[3] if capabilities else None)
+            ends = newest_inputs(store, sid)
+    return _First(found[0], found[1], ends, inputs, found[3] if capabilities else None)
 
 
 def _document(sid: str, blob: Blob | None, *, hydrated: bool) -> tuple[dict[str, Any] | None, Corrupt | None]:
@@ -197,7 +239,7 @@ def _document(sid: str, blob: Blob | None, *, hydrated: bool) -> tuple[dict[str,
     if blob is None:
         return None, None
     try:
-        return decode(blob.data, key=keys.snapshot(sid), hydrated=hydrated), None
+        return decode(blob.data, key=keys.snapshot(sid), session=sid, hydrated=hydrated), None
     except NewerVersion:
         raise
     except Corrupt as problem:
@@ -205,14 +247,8 @@ def _document(sid: str, blob: Blob | None, *, hydrated: bool) -> tuple[dict[str,
 
 
 def _read_tail(store: Store, sid: str, cursor: Cursor, listing: Listing, problem: Corrupt | None) -> Tail:
-    """The out log above the cursor. Behind a snapshot that cannot be read it has to be whole; where it is
-    not, that snapshot is what is wrong."""
-    try:
-        tail = log.read_after(store, "out", sid, cursor, listing)
-    except Gap as gap:
-        if problem is None:
-            raise
-        raise problem from gap
+    """The out log above the cursor; behind a snapshot that cannot be read it has to be whole."""
+    tail = log.read_after(store, "out", sid, cursor, listing)
     if problem is not None and (not tail.segments or tail.segments[0].header.first != 1):
         raise problem
     return tail
@@ -220,8 +256,7 @@ def _read_tail(store: Store, sid: str, cursor: Cursor, listing: Listing, problem
 
 def newest_input(store: Store, sid: str) -> int:
     """The newest id of the in log, 0 where it is empty."""
-    listing = log.newest(store, "in", sid, 1)
-    return listing.entries[0].first if listing.entries else 0
+    return newest_inputs(store, sid)[0]
 
 
 def _named_input(store: Store, sid: str, number: int) -> list[Record]:
@@ -229,10 +264,22 @@ def _named_input(store: Store, sid: str, number: int) -> list[Record]:
     return [] if record is None else [record]
 
 
-def read_inputs(store: Store, sid: str, numbers: Any) -> list[Record]:
-    """The in records with these ids, fetched by name. Raises Vanished where one is not there."""
-    segments = log.fetch(store, [keys.segment("in", sid, n) for n in numbers])
-    return [record for segment in segments for record in segment.records]
+def _read_wanted(store: Store, sid: str, snapshot: Stored, newest: int, have: list[Record]) -> list[Record]:
+    return read_inputs(store, sid, snapshot.wants(newest, (record["id"] for record in have)))
+
+
+def read_inputs(store: Store, sid: str, numbers: Iterable[int]) -> list[Record]:
+    """The in records with these ids, fetched by name. Raises InputGone at the first that is not there, so a
+    wrong newest id costs no more than one window of requests."""
+    records: list[Record] = []
+    rest = iter(numbers)
+    while window := list(islice(rest, _WINDOW)):
+        found = store.gather([partial(next_input, store, sid, number) for number in window])
+        for number, record in zip(window, found, strict=True):
+            if record is None:
+                raise InputGone(sid, number)
+            records.append(record)
+    return records
 
 
 def next_input(store: Store, sid: str, number: int) -> Record | None:
@@ -246,13 +293,13 @@ def next_input(store: Store, sid: str, number: int) -> Record | None:
 def _fold(
     store: Store,
     sid: str,
-    document: dict[str, Any] | None,
+    snapshot: Stored,
     inputs: list[Record],
     tail: Tail,
     hydration: Hydration | None,
 ) -> Fold:
     for attempt in range(1, _ATTEMPTS + 1):
-        fold = restore(document) if document is not None else Fold()
+        fold = restore(snapshot.document) if snapshot.document is not None else Fold()
         if hydration is not None:
             hydration.seed(fold, inputs, tail.records)
         try:
@@ -262,10 +309,8 @@ def _fold(
         except Gap as gap:
             if gap.log != "in" or attempt == _ATTEMPTS:
                 raise
-            known = {record["id"] for record in inputs}
-            newest = newest_input(store, sid)
-            low = (int(document.get("lastInEventId") or 0) if document is not None else 0) + 1
-            inputs += read_inputs(store, sid, [n for n in range(low, newest + 1) if n not in known])
+            newest = check_newest(store, sid, snapshot, newest_inputs(store, sid))
+            inputs += _read_wanted(store, sid, snapshot, newest, inputs)
         else:
             return fold
     raise AssertionError("unreachable")

@@ -32,7 +32,7 @@ def save(
     key = keys.snapshot(sid)
     if etags == "none":
         blob = store.get(key)
-        if blob is not None and not _is_older(blob, key, cursor):
+        if blob is not None and not _is_older(blob, sid, cursor):
             return None
         return store.put(key, data, nonce=store.clock.token()).etag
     for _ in range(_ATTEMPTS):
@@ -44,12 +44,13 @@ def save(
             return store.put_once(key, data, if_match=match, nonce=nonce).etag
         except PreconditionFailed:
             blob = store.get(key)
-        if blob is not None and not _is_older(blob, key, cursor):
+        if blob is not None and not _is_older(blob, sid, cursor):
             return None
         etag = blob.etag if blob is not None else None
     raise Unreachable(f"{key} changes each time it is looked at; the next turn saves it again")
 
 
-def _is_older(blob: Blob, key: str, cursor: int) -> bool:
+def _is_older(blob: Blob, sid: str, cursor: int) -> bool:
     """Whether a stored snapshot may be replaced by one at `cursor`. Raises Corrupt."""
-    return int(decode(blob.data, key=key, hydrated=True).get("lastOutEventId") or 0) < cursor
+    document = decode(blob.data, key=keys.snapshot(sid), session=sid, hydrated=True)
+    return int(document.get("lastOutEventId") or 0) < cursor

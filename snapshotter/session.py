@@ -149,8 +149,7 @@ class Session:
         self._hydrated = loaded.hydrated
         self._checkpoint: tuple[bytes, int] | None = None
         if loaded.held and self.fold.open is None and self.fold.claim is None and not self.fold.budget.claims:
-            nonce, now = loaded.position.nonce, self.clock.now_ms()
-            self._checkpoint = (encode(self.fold, nonce, now, hydrated=True), loaded.position.id)
+            self._checkpoint = (self._encode(loaded.position, hydrated=True), loaded.position.id)
         self.plan: Plan = revive(self.fold)
 
     # -- what was found ---------------------------------------------------------------------------
@@ -443,7 +442,12 @@ class Session:
             return
         position = self.writer.position
         self.fold.cursor = position.id  # a last heartbeat may stand behind what was applied
-        self._store(encode(self.fold, position.nonce, self.clock.now_ms()), position.id)
+        self._store(self._encode(position), position.id)
+
+    def _encode(self, at: Cursor, *, hydrated: bool = False) -> bytes:
+        """The snapshot document of the fold as it stands, at this place of the out log."""
+        now = self.clock.now_ms()
+        return encode(self.fold, at.nonce, now, session=self.sid, first=at.first, hydrated=hydrated)
 
     def _save_cursor(self) -> None:
         """Somebody else owns the history: move the cursor up to where they were seen to hold all of it."""

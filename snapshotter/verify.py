@@ -131,7 +131,8 @@ class _Check:
         verdict = self._verdict
         snapshot = self._store.get(keys.snapshot(self._sid))
         if snapshot is not None:
-            read = partial(decode, snapshot.data, key=keys.snapshot(self._sid), hydrated=True)
+            name = keys.snapshot(self._sid)
+            read = partial(decode, snapshot.data, key=name, session=self._sid, hydrated=True)
             self._document = self._try(read)
         if self._document is not None and self._document.get("hydrated"):
             self._note("hydrated", "somebody else owns the history: the logs are checked, it is not compared")
@@ -313,7 +314,8 @@ class _Check:
         document = self._document or {}
         if str(segment.header.last) != document.get("lastOutEventId") or not document.get("lastOutNonce"):
             return
-        if document["lastOutNonce"] != segment.header.nonce:
+        begins = document.get("lastOutFirst") or segment.header.first
+        if document["lastOutNonce"] != segment.header.nonce or int(begins) != segment.header.first:
             self._problem("chain", "the snapshot was taken of another log than this one", segment.key)
 
     def _compare(self) -> None:

@@ -117,6 +117,8 @@ def decode_segment(data: bytes, *, key: str = "", modified_ms: int | None = None
     place = keys.parse_segment(key)
     if place is not None and (place[0], place[2]) != (header.log, header.first):
         _corrupt(key, 0, f"its header says {header.log}:{header.first}")
+    if header.log == "in" and header.first != header.last:
+        _corrupt(key, 0, "an in segment holds one record")
     records = _decode_lines(body, end, key)
     _check_ids(records, header, body, end, key)
     return Segment(header, records, key, modified_ms, len(data))

@@ -25,7 +25,7 @@ from functools import partial
 
 from streams import keys
 from streams.codec import decode_segment, encode_segment
-from streams.errors import Gap, PreconditionFailed, Retryable, Unreachable, WrongEndpoint
+from streams.errors import Corrupt, Gap, PreconditionFailed, Retryable, Unreachable, WrongEndpoint
 from streams.keys import Log
 from streams.packing import unpack, unpack_after
 from streams.records import Cursor, Record, Segment
@@ -104,6 +104,13 @@ def tail_keys(store: Store, log: Log, sid: str, after: int, listing: Listing | N
     return _list_on(store, log, sid, listing, lambda found: bool(found) and found[-1].first <= after, _PAGE)
 
 
+def check_newest(listing: Listing) -> None:
+    """Raise Corrupt where the newest segment is empty: a deletion leaves such, but never the newest one."""
+    if listing.entries and not listing.entries[0].size:
+        key = listing.entries[0].key
+        raise Corrupt(f"{key} is empty, and it is the newest of its log", key=key, offset=0)
+
+
 def fetch(store: Store, segment_keys: Sequence[str]) -> list[Segment]:
     """The segments of these keys, in parallel, in the order of their ids. Emptied ones are left out.
 
@@ -116,9 +123,12 @@ def fetch(store: Store, segment_keys: Sequence[str]) -> list[Segment]:
 def read_after(store: Store, log: Log, sid: str, cursor: Cursor, listing: Listing | None = None) -> Tail:
     """Everything after the cursor. `listing`: one that the caller has made already.
 
-    Raises Gap where records are missing or the chain is broken, Vanished, Corrupt, and what requests raise.
+    Raises Gap where records are missing or the chain is broken, Vanished, Corrupt (also for a newest segment
+    that is empty), and what requests raise.
     """
     listing = tail_keys(store, log, sid, cursor.id, listing)
+    if listing.above(cursor.id):
+        check_newest(listing)
     segments = fetch(store, [place.key for place in listing.above(cursor.id)])
     covering = _covering(store, cursor, listing, segments)
     if covering is None:
@@ -126,7 +136,7 @@ def read_after(store: Store, log: Log, sid: str, cursor: Cursor, listing: Listin
         return Tail(live, last, listing)
     header = covering.header
     records = [r for record in covering.records for r in unpack_after(record, cursor.id)]
-    live, last = link(log, sid, Cursor(header.last, header.nonce), segments)
+    live, last = link(log, sid, Cursor(header.last, header.nonce, header.first), segments)
     return Tail([replace(covering, records=records), *live], last, listing)
 
 
@@ -152,7 +162,7 @@ def link(log: Log, sid: str, cursor: Cursor, segments: list[Segment]) -> tuple[l
         if log == "out" and known and (header.prev or "") != cursor.nonce:
             raise _gap(log, sid, header.first, header.last, f"continue another log (in {segment.key})")
         live.append(segment)
-        cursor = Cursor(header.last, header.nonce)
+        cursor = Cursor(header.last, header.nonce, header.first)
     return live, cursor
 
 
@@ -212,8 +222,9 @@ def append_input(
     two minutes, oldest first): it returns the id of an earlier input that this one repeats, or None; what
     it raises passes on.
 
-    Raises TooLarge or InvalidValue before anything is written, Unknown when the create was never answered,
-    Unreachable when the place was lost again and again until the deadline (seconds).
+    Raises TooLarge or InvalidValue before anything is written, Gap where a stray key takes the last place,
+    Unknown when the create was never answered, Unreachable when the place was lost again and again until the
+    deadline (seconds).
     """
     clock = store.clock
     end = clock.monotonic() + deadline
@@ -225,6 +236,10 @@ def append_input(
         if known is not None:
             return known
         first = listing.entries[0].first + 1 if listing.entries else 1
+        if first > keys.MAX:  # a stray key; no log gets that long
+            raise _gap(
+                "in", sid, 1, keys.MAX - 1, "cannot all be there, and no place is left behind the newest"
+            )
         nonce = clock.token()
         record = {"id": first, "ts": asked_ms, **build(first)}
         record["id"] = first

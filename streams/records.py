@@ -9,7 +9,7 @@ Order comes from ids alone. `ts` (epoch milliseconds) is carried and never sorte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from streams.keys import Log
@@ -64,8 +64,10 @@ class Cursor:
     """A place in a log: the last id read, and the nonce of the segment it ends.
 
     `Cursor(0)` stands before the first record. Where the nonce is not known (""), the next segment's
-    `prev` is not checked.
+    `prev` is not checked. `first` is that segment's first id, 0 where it is not known; a place is the same
+    with it and without.
     """
 
     id: int = 0
     nonce: str = ""
+    first: int = field(default=0, compare=False)

@@ -387,7 +387,7 @@ class Writer:
         with self._cond:
             if self._want <= self._durable.id:  # nobody asked: it was the pace's turn
                 self._pace = min(self.policy.longest, self._pace * self.policy.growth)
-            self._durable = Cursor(last, nonce)
+            self._durable = Cursor(last, nonce, first)
             self._written_at, self._lease = started, lease
             self._batches.popleft()
             self._due = started + self._pace if self._pending() else None

@@ -75,7 +75,14 @@ def rewrite(db: Database, key: str, change: Callable[[bytes], bytes]) -> None:
 
 
 def change_snapshot(db: Database, **fields: Any) -> None:
-    rewrite(db, SNAPSHOT, lambda data: json.dumps({**json.loads(data), **fields}).encode())
+    """As a person would: without the checksum, which nobody can write by hand."""
+
+    def change(data: bytes) -> bytes:
+        document = {**json.loads(data), **fields}
+        del document["crc"]
+        return json.dumps(document).encode()
+
+    rewrite(db, SNAPSHOT, change)
 
 
 def codes(verdict: Verdict) -> list[str]:
@@ -232,6 +239,25 @@ def test_a_snapshot_of_another_log_is_found_by_its_nonce(db: Database) -> None:
     work(db, 2)
     change_snapshot(db, lastOutNonce="another")
     assert codes(verify(db, "s")) == ["chain"]
+
+
+def test_a_snapshot_of_another_session_is_corrupt(db: Database) -> None:
+    work(db, 2)
+    work(db, 1, "other")
+    blob = db.store.get(keys.snapshot("other"))
+    assert blob is not None
+    db.store.put(SNAPSHOT, blob.data)
+    verdict = verify(db, "s")
+    assert [(p.code, p.key) for p in verdict.problems] == [("corrupt", SNAPSHOT)]
+    assert verdict.rebuildable
+
+
+def test_an_in_log_that_began_anew_is_a_gap(db: Database) -> None:
+    work(db, 3)
+    for key in segments(db, "in"):
+        db.store.delete(key)
+    db.send("s", "after the loss")
+    assert "gap" in codes(verify(db, "s"))
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,12 @@ class Fold:
             self.report.append({"code": code, "id": self._record, "detail": detail})
 
     def feed(self, record: Record) -> None:
-        """Take the next record of the in log. Raises Gap where one is missing."""
+        """Take the next record of the in log. Those between that are known as applied may be left out. Raises
+        Gap where another is missing."""
         number = record["id"]
-        if number > self.inputs.last + 1:
-            missing = (self.inputs.last + 1, number - 1)
+        hole = self.inputs.hole_below(number)
+        if hole is not None:
+            missing = (hole, number - 1)
             raise Gap(f"in log: inputs {missing[0]} to {missing[1]} are missing", log="in", missing=missing)
         if "ref" in record:
             raise _newer(record)

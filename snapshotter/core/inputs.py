@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +109,24 @@ def keys_of(record: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(short))
 
 
+def needed(applied_upto: int, applied: Collection[int], newest: int) -> Iterator[int]:
+    """Ids of the inputs above a snapshot's `applied_upto` that a boot has to read, oldest first.
+
+    Those that it lists as `applied` have no effect any more. They are read where an input's key may be looked
+    for among them: the newest 64, and 31 before each that is not applied.
+    """
+    for number in range(applied_upto + 1, newest + 1):
+        window = range(number, number + WINDOW + 1)
+        if number > newest - _KEEP or not all(n in applied for n in window):
+            yield number
+
+
+def is_another(record: dict[str, Any], rows: Iterable[list[Any]]) -> bool:
+    """Whether the rows of a snapshot's `keys` tell of another input at this record's place."""
+    told = {(key, digest) for number, key, digest in rows if number == record["id"]}
+    return bool(told) and told.isdisjoint((key, body_hash(record)) for key in keys_of(record))
+
+
 class InputLog:
     """The inputs read so far, in the order of their ids."""
 
@@ -142,6 +160,10 @@ class InputLog:
             if self.is_applied(entry.duplicate_of):
                 self.apply([number])
         return entry
+
+    def hole_below(self, number: int) -> int | None:
+        """The oldest input below this one that was neither read nor is known as applied."""
+        return next((n for n in range(self.last + 1, number) if not self.is_applied(n)), None)
 
     def _match(self, entry: Input) -> None:
         keys, digest = keys_of(entry.record), body_hash(entry.record)

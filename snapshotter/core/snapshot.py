@@ -4,11 +4,17 @@ It is taken at a segment's end with no turn open and no claim behind the last tu
 the fence: a stale one is an older checkpoint of the same log, and a boot comes to the same history from
 it. A reader accepts any version up to its own and refuses a newer one; fields that another writer left
 out count as empty.
+
+It says whose it is (`session`), where the segment begins that it was taken at the end of (`lastOutFirst`),
+and, last, the checksum of all before (`crc`). What does not fit, or has another shape, is corrupt: nothing
+is read from a part of it.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from zlib import crc32
 
 import orjson
 
@@ -17,12 +23,20 @@ from streams.errors import Corrupt, NewerVersion, Refused
 from .chain import Chain
 from .fold import Fold
 from .inputs import InputLog
+from .shapes import problem_of
 
 VERSION = 1
 
+_CRC = b',"crc":'
+_END = re.compile(rb',"crc":(\d{1,10})\}\s*\Z')
+_LONGEST_END = 64
 
-def encode(fold: Fold, nonce: str, saved_at: int, *, hydrated: bool = False) -> bytes:
-    """The fold's snapshot document. `nonce` is that of the last out segment, `saved_at` epoch ms. `hydrated`:
+
+def encode(
+    fold: Fold, nonce: str, saved_at: int, *, session: str = "", first: int = 0, hydrated: bool = False
+) -> bytes:
+    """The fold's snapshot document. `nonce` is that of the last out segment and `first` its first id,
+    `saved_at` epoch ms, `session` the encoded session id; "" and 0 (not known) are left out. `hydrated`:
     somebody else owns the history, and the document is a cursor only.
 
     The caller makes sure that the fold stands at a segment's end with no turn open.
@@ -38,6 +52,8 @@ def encode(fold: Fold, nonce: str, saved_at: int, *, hydrated: bool = False) -> 
         "epoch": fold.epoch,
         "turn": fold.turn,
         "run": fold.run,
+        **({"session": session} if session else {}),
+        **({"lastOutFirst": str(first)} if first else {}),
         "messages": [] if hydrated else fold.chain.messages,
         "lastOutTimestamp": fold.timestamp,
         "keys": fold.inputs.rows(),
@@ -50,21 +66,31 @@ def encode(fold: Fold, nonce: str, saved_at: int, *, hydrated: bool = False) -> 
     }
     if hydrated:
         document["hydrated"] = True
-    return orjson.dumps(document)
+    head = orjson.dumps(document)[:-1]
+    return b"%b%b%d}" % (head, _CRC, crc32(head))
 
 
-def decode(data: bytes, *, key: str = "snapshot.json", hydrated: bool = False) -> dict[str, Any]:
-    """The document of a stored snapshot. Raises Corrupt, NewerVersion naming both versions, or, unless the
-    reader is `hydrated` (it needs no messages, or has them from elsewhere), Refused for a cursor only.
+def is_whole(data: bytes) -> bool:
+    """False where the document ends with a checksum, and that is another than its bytes give."""
+    found = _END.search(data, max(0, len(data) - _LONGEST_END))
+    return found is None or int(found[1]) == crc32(memoryview(data)[: found.start()])
+
+
+def decode(
+    data: bytes, *, key: str = "snapshot.json", session: str = "", hydrated: bool = False
+) -> dict[str, Any]:
+    """The document of a stored snapshot. `session`: the encoded session id that it has to be of. Raises
+    Corrupt, NewerVersion naming both versions, or, unless the reader is `hydrated` (it needs no messages, or
+    has them from elsewhere), Refused for a cursor only.
     """
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise Corrupt(
-            f"snapshot {key} is not JSON ({error}); it was left as it is", key=key, offset=error.pos
-        ) from error
-    if not isinstance(document, dict) or not isinstance(document.get("version"), int):
-        raise Corrupt(f"snapshot {key} is no snapshot document; it was left as it is", key=key, offset=0)
+        raise _corrupt(key, f"is not JSON ({error})", error.pos) from error
+    if not isinstance(document, dict) or type(document.get("version")) is not int or document["version"] < 1:
+        raise _corrupt(key, "is no snapshot document")
+    if not is_whole(data) or ("crc" in document and _END.search(data) is None):
+        raise _corrupt(key, "does not match its checksum")
     if document["version"] > VERSION:
         raise NewerVersion(
             f"snapshot {key} has version {document['version']}, this release reads up to {VERSION}:"
@@ -85,24 +111,16 @@ def decode(data: bytes, *, key: str = "snapshot.json", hydrated: bool = False) -
             f"snapshot {key} is a cursor only, its history belongs to a hydrate hook: open the database with"
             " hydrate=…; nothing was changed"
         )
-    problem = _problem(document)
+    problem = problem_of(document)
     if problem:
-        raise Corrupt(f"snapshot {key}: {problem}; it was left as it is", key=key, offset=0)
+        raise _corrupt(key, f"has a wrong shape: {problem}")
+    if session and document.get("session") not in (None, session):
+        raise _corrupt(key, f"is of another session, {document['session']!r}")
     return document
 
 
-_SHAPES: dict[str, type | tuple[type, ...]] = {
-    "messages": list,
-    "inApplied": list,
-    "keys": list,
-    "unfinished": list,
-    "state": dict,
-    "epoch": int,
-    "turn": int,
-    "run": str,
-    "lastTurn": dict,
-    "context": dict,
-}
+def _corrupt(key: str, problem: str, offset: int = 0) -> Corrupt:
+    return Corrupt(f"snapshot {key} {problem}; it was left as it is", key=key, offset=offset)
 
 
 def _stored_elsewhere(document: dict[str, Any]) -> str | None:
@@ -114,23 +132,6 @@ def _stored_elsewhere(document: dict[str, Any]) -> str | None:
         type(m) is dict and "ref" in m and "role" not in m for m in messages
     ):
         return "messages stored apart"
-    return None
-
-
-def _problem(document: dict[str, Any]) -> str | None:
-    for name, kind in _SHAPES.items():
-        if document.get(name) is not None and not isinstance(document[name], kind):
-            return f"field {name!r} has the wrong type"
-    for name in ("lastOutEventId", "lastInEventId"):
-        if not str(document.get(name) or "0").isdecimal():
-            return f"field {name!r} is not a record id"
-    if not all(isinstance(message, dict) for message in document.get("messages") or ()):
-        return "a message is not an object"
-    if not all(isinstance(n, int) for n in document.get("inApplied") or ()):
-        return "field 'inApplied' holds something that is not an id"
-    for row in document.get("keys") or ():
-        if not (isinstance(row, list) and len(row) == 3 and isinstance(row[0], int)):
-            return "a row of 'keys' is not [id, key, hash]"
     return None
 
 

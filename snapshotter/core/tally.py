@@ -14,14 +14,19 @@ from typing import Any
 
 from .budget import Incident, Ledger, Limits, evaluate
 from .controls import mended
+from .snapshot import is_whole
 from .values import reason_text
 
 Record = dict[str, Any]
 
 _HEAD = re.compile(
     rb'\{"version":1,"savedAt":\d+,"lastOutEventId":"(\d+)","lastOutNonce":"([^"\\]*)","lastInEventId":"(\d+)",'
-    rb'"inApplied":\[([\d,]*)\],"epoch":(\d+),"turn":(\d+),'
+    rb'"inApplied":\[([\d,]*)\],"epoch":(\d+),"turn":(\d+),(?:"run":"[^"\\]*","session":"([^"\\]*)")?'
 )
+_TAIL = re.compile(
+    rb'"closed":(true|false),"deleted":(true|false)(?:,"hydrated":true)?(?:,"crc":\d+)?\}\s*\Z'
+)
+_LONGEST_TAIL = 128
 _CONTINUING = ("signal", "deadline")
 
 
@@ -44,16 +49,22 @@ class Tally:
     ledger: Ledger = field(default_factory=Ledger)
 
     @classmethod
-    def of_snapshot(cls, data: bytes | None) -> Tally | None:
-        """A tally that stands where the snapshot was taken; None for one that some other writer laid out."""
+    def of_snapshot(cls, data: bytes | None, session: str = "") -> Tally | None:
+        """A tally that stands where the snapshot was taken; None for one that some other writer laid out, and
+        for one that has to be called corrupt. `session`: the encoded session id."""
         if data is None:
             return cls()
         found = _HEAD.match(data)
-        if found is None:
+        ends = _TAIL.search(data[-_LONGEST_TAIL:])
+        if found is None or ends is None or not is_whole(data):
             return None
-        cursor, nonce, upto, applied, epoch, turn = found.groups()
+        cursor, nonce, upto, applied, epoch, turn, named = found.groups()
+        if session and named is not None and named.decode() != session:
+            return None
         above = {int(n) for n in applied.split(b",") if n}
-        return cls(int(cursor), nonce.decode(), int(upto), above, int(epoch), int(turn))
+        tally = cls(int(cursor), nonce.decode(), int(upto), above, int(epoch), int(turn))
+        tally.ended, tally.deleted = b"true" in ends.groups(), ends[2] == b"true"
+        return tally
 
     def apply(self, record: Record) -> None:
         """The next record of the out log."""

@@ -35,7 +35,12 @@ OUTS = [start(1, [1]), *answer("One."), done(1, finishReason="stop"), applied(3)
 
 
 def test_the_document_field_by_field() -> None:
-    assert json.loads(encode(fold(INPUTS, OUTS), "nonce", 99)) == {
+    document = json.loads(encode(fold(INPUTS, OUTS), "nonce", 99, session="s%2F1", first=8))
+    assert list(document)[-1] == "crc"
+    assert document == {
+        "crc": document["crc"],
+        "session": "s%2F1",
+        "lastOutFirst": "8",
         "version": 1,
         "savedAt": 99,
         "messages": [user("u1"), bot("a1", "One.")],

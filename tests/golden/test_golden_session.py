@@ -1,5 +1,6 @@
-"""A whole session as version 1 stored it, in the middle of its life: it boots to the same plan for ever, with
-its snapshot and without, and the same snapshot is still written for it, to the byte."""
+"""Whole sessions as version 1 stored them, in the middle of their lives: they boot to the same plan for ever,
+with their snapshot and without. `session` is from before snapshots said whose they are and had a checksum;
+for `session-2` the same snapshot is still written, to the byte."""
 
 from __future__ import annotations
 
@@ -7,54 +8,74 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from snapshotter.core.contract import describe, fold_records
 from snapshotter.core.snapshot import encode
 from snapshotter.database import Database
 from snapshotter.verify import verify
+from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.codec import decode_segment
+from streams.records import Segment
 from streams.testing.clocks import FakeClock
 
-FOLDER = Path(__file__).parent / "v1" / "session"
-GOLDEN: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
+V1 = Path(__file__).parent / "v1"
+NAMES = ["session", "session-2"]
 
 
-def stored(*, snapshot: bool = True) -> Database:
+def golden(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((V1 / name / "expected.json").read_text(encoding="utf-8"))
+    return found
+
+
+def stored(name: str, *, snapshot: bool = True) -> Database:
     bucket = MemoryBucket(FakeClock())
-    for key, name in GOLDEN["files"].items():
+    for key, file in golden(name)["files"].items():
         if snapshot or not key.startswith("sessions/"):
-            bucket.put(key, (FOLDER / name).read_bytes(), if_absent=True)
+            bucket.put(key, (V1 / name / file).read_bytes(), if_absent=True)
     return Database(bucket, FakeClock())
 
 
-def test_the_files_are_all_there() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == {"expected.json", *GOLDEN["files"].values()}
+@pytest.mark.parametrize("name", NAMES)
+def test_the_files_are_all_there(name: str) -> None:
+    assert {path.name for path in (V1 / name).iterdir()} == {"expected.json", *golden(name)["files"].values()}
 
 
-def test_it_boots_with_its_snapshot_and_without() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_it_boots_with_its_snapshot_and_without(name: str) -> None:
+    expected = golden(name)
     for snapshot in (True, False):
-        session = stored(snapshot=snapshot).peek(GOLDEN["session"])
+        session = stored(name, snapshot=snapshot).peek(expected["session"])
         found = describe(session.fold, session.plan)
         reported = found.pop("report")
-        assert found == {name: value for name, value in GOLDEN["boot"].items() if name != "report"}
-        assert not snapshot or reported == GOLDEN["boot"]["report"]
+        assert found == {field: value for field, value in expected["boot"].items() if field != "report"}
+        assert not snapshot or reported == expected["boot"]["report"]
+        assert [line["code"] for line in session.report if line["code"].startswith("snapshot")] == []
 
 
-def test_it_verifies() -> None:
-    verdict = verify(stored(), GOLDEN["session"])
+@pytest.mark.parametrize("name", NAMES)
+def test_it_verifies(name: str) -> None:
+    verdict = verify(stored(name), golden(name)["session"])
     assert verdict.ok, verdict.problems
 
 
 def test_the_same_snapshot_is_written_for_it() -> None:
-    segments = {"in": [], "out": []}
-    for key, name in sorted(GOLDEN["files"].items(), reverse=True):
+    folder, files = V1 / "session-2", golden("session-2")["files"]
+    segments: dict[str, list[Segment]] = {"in": [], "out": []}
+    for key, name in sorted(files.items(), reverse=True):
         if not key.startswith("sessions/"):
-            segment = decode_segment((FOLDER / name).read_bytes(), key=key)
+            segment = decode_segment((folder / name).read_bytes(), key=key)
             assert segment is not None
             segments[key.split("/")[0]].append(segment)
-    data = next((FOLDER / name).read_bytes() for key, name in GOLDEN["files"].items() if "snapshot" in key)
+    key, name = next(item for item in files.items() if "snapshot" in item[0])
+    data = (folder / name).read_bytes()
     document = json.loads(data)
     cursor = int(document["lastOutEventId"])
     outs = [r for s in segments["out"] if s.header.last <= cursor for r in s.records]
     ins = [r for s in segments["in"] for r in s.records]
-    assert encode(fold_records(ins, outs), document["lastOutNonce"], document["savedAt"]) == data
+    newest = next(s.header for s in segments["out"] if s.header.last == cursor)
+    sid = keys.parse_snapshot(key)
+    assert sid is not None
+    whole = fold_records(ins, outs)
+    assert encode(whole, newest.nonce, document["savedAt"], session=sid, first=newest.first) == data
