@@ -9,6 +9,7 @@ nothing but its end) it does not know, and so it is asked only about those death
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,36 +75,47 @@ class Tally:
                 self.ledger.chunk(record.get("ts"), chunk)
             return
         record, _ = mended(record)
-        name = record.get("control")
+        name = str(record.get("control"))
         if self.deleted and record.get("why") != "create":
             return
-        if name == "turn-start":
-            if not self.ended or record.get("epoch", 0) > self.epoch:
-                self._start(record)
-        elif name == "turn-complete":
-            if self.open is not None and record.get("turn") == self.turn:
-                self._close(record.get("status", "completed"))
-        elif name == "turn-release" and "turn" in record:
-            self.released = record.get("why", "error")
-            self.ledger.release(record)
-        elif name == "fence":
-            self.epoch = max(self.epoch, record.get("epoch", 0))
-            self.ledger.fence(record)
-            if record.get("why") in ("create", "delete"):
-                self.applied_upto = max(self.applied_upto, record.get("for", 0))
-                self.ledger.reset()
-            if record.get("why") == "create":
-                self.ended = self.deleted = False
-        elif name in ("session-closed", "session-deleted"):
-            self.open, self.inputs, self.ended = None, [], True
-            self.deleted = name == "session-deleted"
-            self.ledger.reset()
+        known = _CONTROLS.get(name)
+        if known is not None:
+            known(self, record)
         else:
-            if name == "input-applied":
-                self.applied |= _ids(record)
             self.ledger.touch(record, heartbeat=name == "heartbeat")
 
+    def _complete(self, record: Record) -> None:
+        if self.open is not None and record.get("turn") == self.turn:
+            self._close(record.get("status", "completed"))
+
+    def _release(self, record: Record) -> None:
+        if "turn" in record:
+            self.released = record.get("why", "error")
+            self.ledger.release(record)
+        else:
+            self.ledger.touch(record)
+
+    def _fence(self, record: Record) -> None:
+        self.epoch = max(self.epoch, record.get("epoch", 0))
+        self.ledger.fence(record)
+        if record.get("why") in ("create", "delete"):
+            self.applied_upto = max(self.applied_upto, record.get("for", 0))
+            self.ledger.reset()
+        if record.get("why") == "create":
+            self.ended = self.deleted = False
+
+    def _applied(self, record: Record) -> None:
+        self.applied |= _ids(record)
+        self.ledger.touch(record)
+
+    def _closed(self, record: Record) -> None:
+        self.open, self.inputs, self.ended = None, [], True
+        self.deleted = record.get("control") == "session-deleted"
+        self.ledger.reset()
+
     def _start(self, record: Record) -> None:
+        if self.ended and record.get("epoch", 0) <= self.epoch:
+            return
         again = self.open is not None and record.get("turn") == self.turn
         if self.open is not None and not again:
             self._close("interrupted")
@@ -165,3 +177,14 @@ class Tally:
 
 def _ids(record: Record) -> set[int]:
     return {n for n in record.get("inputs", ()) if type(n) is int}
+
+
+_CONTROLS: dict[str, Callable[[Tally, Record], None]] = {
+    "turn-start": Tally._start,
+    "turn-complete": Tally._complete,
+    "turn-release": Tally._release,
+    "fence": Tally._fence,
+    "input-applied": Tally._applied,
+    "session-closed": Tally._closed,
+    "session-deleted": Tally._closed,
+}
