@@ -133,7 +133,7 @@ def _load(
 ) -> Loaded:
     first = _first_trip(store, sid, receipt, capabilities)
     document, problem = _document(sid, first.snapshot, hydrated=hydrate is not None)
-    if document is not None and misfit(sid, document, first.out):
+    if document is not None and (not first.out.entries or misfit(sid, document, first.out)):
         # The listing may be older than the snapshot.
         first.out = log.newest(store, "out", sid)
         problem = misfit(sid, document, first.out)
