@@ -20,7 +20,7 @@ from streams.buckets.base import Bucket
 from streams.buckets.memory import MemoryBucket
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
-from streams.errors import Refused
+from streams.errors import InvalidValue, Refused
 from streams.store import Retries, Store
 
 from . import following, histories, sending
@@ -252,6 +252,10 @@ class Database(Senders, HostDoor):
         """
         if type(delivery) is not int or delivery < 1:
             raise Refused(f"delivery is {delivery!r}: a count from 1 on is needed")
+        if deadline is not None and not isinstance(deadline, int | float):
+            raise InvalidValue(f"deadline is {deadline!r}: seconds are needed", path="deadline")
+        if client_tools is not None:
+            client_tools = sending.tool_names(client_tools)
         if session_id is None:
             if receipt is None:
                 raise Refused("boot needs a session id or a receipt")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.errors import Refused
+from streams.errors import InvalidValue, Refused
 
 from .core.calls import Message, answer_call
 from .core.fold import Fold
@@ -52,8 +52,8 @@ def _overlay(messages: list[Message], record: dict[str, object], named: str | No
 
 def page(messages: list[Message], limit: int | None, before: str | None) -> list[Message]:
     """The last `limit` messages before the message `before`."""
-    if limit is not None and limit < 0:
-        raise Refused("limit is a number of messages, 0 or more")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidValue("limit is a number of messages, 0 or more", path="limit")
     end = len(messages)
     if before is not None:
         found = [i for i, message in enumerate(messages) if message.get("id") == before]

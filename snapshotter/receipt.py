@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from dataclasses import dataclass
 from typing import Any
 
+from streams import keys
 from streams.errors import InvalidValue
 
 
@@ -33,10 +35,13 @@ class Receipt:
         try:
             found = json.loads(value) if isinstance(value, str) else value
             session, number = found["session"], found["id"]
-        except (ValueError, KeyError, TypeError):
-            raise InvalidValue(
-                f"not a receipt: {value!r}; give what `send` returned", path="receipt"
-            ) from None
-        if not isinstance(session, str) or type(number) is not int or number < 1:
-            raise InvalidValue(f"not a receipt: {value!r}; give what `send` returned", path="receipt")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise _no_receipt(value) from None
+        if not isinstance(session, str) or type(number) is not int or not 1 <= number <= keys.MAX:
+            raise _no_receipt(value)
         return cls(session, number)
+
+
+def _no_receipt(value: Any) -> InvalidValue:
+    shown = reprlib.repr(value)
+    return InvalidValue(f"not a receipt: {shown}; give what `send` returned", path="receipt")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from streams import log
 from streams.clock import Clock
-from streams.errors import Conflict, InvalidValue, Refused
+from streams.errors import Conflict, Fenced, InvalidValue, Refused
 from streams.store import Store
 from streams.writer import Flush
 
 from .core.calls import Message
 from .core.inputs import body_hash, keys_of
-from .core.values import clean, to_plain
+from .core.values import clean, mend_text, to_plain
+from .editing import state_record
 
 if TYPE_CHECKING:
     from .session import Session
@@ -27,11 +29,7 @@ def _user_message(given: Any, fallback_id: str | None) -> Message:
         given = {"role": "user", "parts": [{"type": "text", "text": given}]}
     message: Message = dict(clean(to_plain(given), "message"))
     message.setdefault("role", "user")
-    if not isinstance(message.get("parts"), list):
-        raise InvalidValue("a message needs a list of parts (AI SDK UIMessage)", path="message.parts")
-    for index, part in enumerate(message["parts"]):
-        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise InvalidValue("a part needs to be an object with a type", path=f"message.parts[{index}]")
+    _check_parts(message, "message")
     if not message.get("id") and fallback_id is not None:
         message = {"id": fallback_id, **{k: v for k, v in message.items() if k != "id"}}
     if not isinstance(message.get("id"), str):
@@ -39,10 +37,18 @@ def _user_message(given: Any, fallback_id: str | None) -> Message:
     return message
 
 
+def _check_parts(message: Message, path: str) -> None:
+    if not isinstance(message.get("parts"), list):
+        raise InvalidValue("a message needs a list of parts (AI SDK UIMessage)", path=f"{path}.parts")
+    for index, part in enumerate(message["parts"]):
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise InvalidValue("a part needs to be an object with a type", path=f"{path}.parts[{index}]")
+
+
 def message_record(message: Any, key: str | None, clock: Clock) -> Record:
     """A user message, or (role assistant) a client's copy of an answer with its tool results."""
     # An id that follows from the key keeps the body of a repeated send the same.
-    own = hashlib.sha256(key.encode()).hexdigest()[:24] if key else clock.token()
+    own = hashlib.sha256(_key(key).encode()).hexdigest()[:24] if key else clock.token()
     found = _user_message(message, f"msg_{own}")
     if found["role"] not in ("user", "assistant"):
         raise InvalidValue("a message's role is user or assistant", path="message.role")
@@ -50,10 +56,11 @@ def message_record(message: Any, key: str | None, clock: Clock) -> Record:
 
 
 def edit_record(message_id: str, message: Any) -> Record:
-    found = _user_message(message, message_id)
+    target = _name(message_id, "message_id")
+    found = _user_message(message, target)
     if found["role"] != "user":
         raise InvalidValue("only a user message can be edited", path="message.role")
-    return {"kind": "edit", "messageId": _name(message_id, "message_id"), "message": found}
+    return {"kind": "edit", "messageId": target, "message": found}
 
 
 def approval_record(
@@ -61,19 +68,29 @@ def approval_record(
 ) -> Record:
     if (approval_id is None) == (tool_call_id is None):
         raise Refused("give either the approval's id or the tool call's")
-    named = {"approvalId": approval_id} if approval_id is not None else {"toolCallId": tool_call_id}
-    record: Record = {"kind": "tool-approval", **named, "approved": bool(approved)}
-    return record if reason is None else {**record, "reason": reason}
+    if type(approved) is not bool:
+        raise InvalidValue("needs to be True or False", path="approved")
+    record: Record = {"kind": "tool-approval"}
+    if approval_id is not None:
+        record["approvalId"] = _name(approval_id, "approval_id")
+    else:
+        record["toolCallId"] = _name(tool_call_id, "tool_call_id")
+    record["approved"] = approved
+    return record if reason is None else {**record, "reason": _text(reason, "reason")}
 
 
 def result_record(tool_call_id: str, output: Any, error_text: str | None, message_id: str | None) -> Record:
     record: Record = {"kind": "tool-result", "toolCallId": _name(tool_call_id, "tool_call_id")}
-    record |= {"output": output} if error_text is None else {"errorText": error_text}
-    return record if message_id is None else {**record, "messageId": message_id}
+    record |= {"output": output} if error_text is None else {"errorText": _text(error_text, "error_text")}
+    return record | _target(message_id)
 
 
 def named(kind: str, message_id: str | None) -> Record:
-    return {"kind": kind} if message_id is None else {"kind": kind, "messageId": message_id}
+    return {"kind": kind, **_target(message_id)}
+
+
+def _target(message_id: Any) -> Record:
+    return {} if message_id is None else {"messageId": _name(message_id, "message_id")}
 
 
 def action_record(name: str, given: Any) -> Record:
@@ -82,7 +99,33 @@ def action_record(name: str, given: Any) -> Record:
 
 def _name(value: Any, path: str) -> str:
     if not isinstance(value, str) or not value:
-        raise InvalidValue("needs to be a text that is not empty", path=path)
+        raise InvalidValue(f"{path} needs to be a text that is not empty", path=path)
+    return value
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{path} needs to be a text", path=path)
+    return value
+
+
+def _key(value: Any) -> str:
+    """A key is compared, so it is never mended: two that differ must not become one."""
+    if mend_text(_text(value, "key")) != value:
+        raise InvalidValue("key holds half of a surrogate pair, which has no UTF-8 form", path="key")
+    return str(value)
+
+
+def tool_names(names: Any, path: str = "client_tools") -> list[str]:
+    """Names of tools. Raises InvalidValue for what is no list of texts."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in _listed(names, path)):
+        raise InvalidValue(f"{path} needs to be a list of names", path=path)
+    return list(names)
+
+
+def _listed(value: Any, path: str) -> Iterable[Any]:
+    if not isinstance(value, Iterable):
+        raise InvalidValue(f"{path} needs to be a list", path=path)
     return value
 
 
@@ -94,7 +137,9 @@ def request(
     client_tools: list[str] | None = None,
 ) -> Record:
     """The record with what came with the request. Raises InvalidValue with the path of a bad value."""
-    extra = {"key": key, "metadata": metadata, "body": body, "clientTools": client_tools}
+    tools = None if client_tools is None else tool_names(client_tools)
+    own = None if key is None else _key(key)
+    extra = {"key": own, "metadata": metadata, "body": body, "clientTools": tools}
     found: Record = clean({**record, **{name: value for name, value in extra.items() if value is not None}})
     return found
 
@@ -131,20 +176,37 @@ def append(store: Store, sid: str, record: Record) -> tuple[int, bool]:
 
 def create(session: Session, messages: list[Message], state: dict[str, Any] | None) -> None:
     """Write an imported history as the session's first segment, and its snapshot."""
+    exists = Refused(f"session {session.id!r} exists already; a history is imported once")
     if session.fold.cursor and not session.fold.deleted:
-        raise Refused(f"session {session.id!r} exists already; a history is imported once")
-    writer = session.writer
+        raise exists
+    bodies = [{"control": "history", "op": "put", "message": message} for message in _imported(messages)]
+    if state:
+        bodies.append(state_record(state, ()))
     fence: Record = {"control": "fence", "epoch": session.fold.epoch + 1, "run": session.run, "why": "create"}
     if session.fold.deleted:
         fence["for"] = session.fold.inputs.last  # what came before a deleted session's return is spent
-    bodies = [fence]
-    for index, message in enumerate(messages):
-        plain = clean(to_plain(message), f"messages[{index}]")
-        if not isinstance(plain.get("role"), str) or not isinstance(plain.get("parts"), list):
-            raise InvalidValue("a message needs a role and a list of parts", path=f"messages[{index}]")
-        bodies.append({"control": "history", "op": "put", "message": plain})
-    if state:
-        bodies.append({"control": "state", "set": clean(state, "state")})
-    session.commit(bodies, flush=Flush.NOW, end_segment=True)
-    writer.seal()
+    try:
+        session.commit([fence, *bodies], flush=Flush.NOW, end_segment=True)
+    except Fenced:
+        raise exists from None  # another one was first
     session.save()
+
+
+def _imported(messages: Any) -> list[Message]:
+    """The messages of a history from elsewhere, checked. Raises InvalidValue with the path of a bad one."""
+    found: list[Message] = []
+    ids: set[str] = set()
+    for index, given in enumerate(_listed(messages, "messages")):
+        path = f"messages[{index}]"
+        message: Message = clean(to_plain(given), path)
+        if not isinstance(message.get("role"), str):
+            raise InvalidValue("a message needs a role", path=f"{path}.role")
+        _check_parts(message, path)
+        own = message.get("id", "")
+        if not isinstance(own, str) or own in ids:
+            wrong = "is another message's, too" if own in ids else "needs to be a text"
+            raise InvalidValue(f"{path}.id {wrong}: {own!r}", path=f"{path}.id")
+        if own:
+            ids.add(own)
+        found.append(message)
+    return found

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams import keys
 from streams.clock import Clock
-from streams.errors import Busy, Closed, Fenced, Refused, StreamError, TooLarge
+from streams.errors import Busy, Closed, Fenced, InvalidValue, Refused, StreamError, TooLarge
 from streams.packing import encode_record
 from streams.records import Cursor, Record
 from streams.store import Store
@@ -107,6 +107,7 @@ class Session:
         self._writer: Writer | None = None
         self._epoch = 0
         self._claiming = False
+        self._over = False
         self._looked = True  # the boot has just read the in log
         self._notes: list[dict[str, Any]] = []
         self.recovery = recovery or ChatRecovery()
@@ -149,7 +150,8 @@ class Session:
         self._hydrated = loaded.hydrated
         self._checkpoint: tuple[bytes, int] | None = None
         if loaded.held and self.fold.open is None and self.fold.claim is None and not self.fold.budget.claims:
-            self._checkpoint = (self._encode(loaded.position, hydrated=True), loaded.position.id)
+            document = self._encode(loaded.position, hydrated=True)
+            self._checkpoint = None if document is None else (document, loaded.position.id)
         self.plan: Plan = revive(self.fold)
 
     # -- what was found ---------------------------------------------------------------------------
@@ -347,7 +349,7 @@ class Session:
         for name in ("body", "clientTools"):
             try:
                 encode_record(keys.MAX, self.clock.now_ms(), start)
-            except TooLarge:
+            except (TooLarge, InvalidValue):  # a foreign body may nest too deeply to be written again
                 if name in start:
                     self.note("request-not-copied", f"{name} does not fit into the turn-start")
                 start = {field: value for field, value in start.items() if field != name}
@@ -415,6 +417,8 @@ class Session:
 
     def commit(self, bodies: list[dict[str, Any]], *, flush: Flush, end_segment: bool = False) -> None:
         """Write control records that belong together, then apply them. Raises as `Writer.append`."""
+        if self._over:
+            raise Refused(f"session {self.id!r} was closed here; boot it again to go on")
         with guarded():
             last = self.writer.append_batch(bodies, flush=flush, end_segment=end_segment)
             now = self.clock.now_ms()
@@ -442,12 +446,19 @@ class Session:
             return
         position = self.writer.position
         self.fold.cursor = position.id  # a last heartbeat may stand behind what was applied
-        self._store(self._encode(position), position.id)
+        document = self._encode(position)
+        if document is not None:
+            self._store(document, position.id)
 
-    def _encode(self, at: Cursor, *, hydrated: bool = False) -> bytes:
-        """The snapshot document of the fold as it stands, at this place of the out log."""
+    def _encode(self, at: Cursor, *, hydrated: bool = False) -> bytes | None:
+        """The snapshot document of the fold as it stands, at this place of the out log; None, and reported,
+        where there is no such document."""
         now = self.clock.now_ms()
-        return encode(self.fold, at.nonce, now, session=self.sid, first=at.first, hydrated=hydrated)
+        try:
+            return encode(self.fold, at.nonce, now, session=self.sid, first=at.first, hydrated=hydrated)
+        except InvalidValue as error:
+            self.note("snapshot-not-saved", str(error))
+            return None
 
     def _save_cursor(self) -> None:
         """Somebody else owns the history: move the cursor up to where they were seen to hold all of it."""
@@ -550,6 +561,7 @@ class Session:
             self._take_back(why)
         if self._writer is not None:
             self._writer.close(flush=False)
+        self._over = True
 
     def _take_back(self, why: str) -> None:
         """A claim of which no turn came leaves in good order."""

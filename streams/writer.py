@@ -39,7 +39,7 @@ from streams import keys
 from streams.buckets.base import Written
 from streams.clock import Task
 from streams.codec import frame
-from streams.errors import Fenced, PreconditionFailed
+from streams.errors import Fenced, PreconditionFailed, Refused
 from streams.log import HALF_AGE_MS, is_newest
 from streams.packing import DeltaOf, Packer
 from streams.records import Cursor, Record
@@ -265,7 +265,7 @@ class Writer:
         if self._failure is not None:
             raise self._failure
         if self._closed:
-            raise ValueError("this writer is closed")
+            raise Refused("this writer is closed")
 
     def _admit(self) -> _Batch:
         """The open batch, as soon as there is room."""

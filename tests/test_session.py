@@ -492,7 +492,7 @@ def test_create_imports_a_history_once(place: Place) -> None:
 def test_create_refuses_what_is_no_message(place: Place, bad: Any) -> None:
     with pytest.raises(InvalidValue) as caught:
         place.db.create(SID, messages=[user("h1"), bad])
-    assert caught.value.path == "messages[1]"
+    assert caught.value.path.startswith("messages[1].")
     assert place.stored("") == {}
 
 

@@ -74,6 +74,8 @@ def role_of(record: dict[str, Any]) -> str:
         message = record.get("message")
         if not isinstance(message, dict) or not isinstance(message.get("parts", []), list):
             return "unknown"
+        if not isinstance(message.get("id"), str | None):
+            return "unknown"
         if kind == "edit":
             return "edit" if isinstance(record.get("messageId"), str) else "unknown"
         return {"user": "message", "assistant": "answer"}.get(str(message.get("role")), "unknown")
@@ -86,12 +88,17 @@ def role_of(record: dict[str, Any]) -> str:
 
 def body_hash(record: dict[str, Any]) -> str:
     """First 16 hex digits of the SHA-256 of the kind and the kind's own fields, keys sorted. Of a kind
-    that is not known every field is its own, but those that any input may carry."""
+    that is not known every field is its own, but those that any input may carry. "" for a record that
+    nests too deeply: it counts as an unknown kind, and is nobody's duplicate."""
     kind = record.get("kind")
     own = KINDS.get(kind) if isinstance(kind, str) else None
     names = [name for name in record if name not in _NOT_BODY] if own is None else ["kind", *own]
     body = {name: record[name] for name in names if name in record}
-    return hashlib.sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+    try:
+        data = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        return ""
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def keys_of(record: dict[str, Any]) -> list[str]:
@@ -151,8 +158,10 @@ class InputLog:
         if number <= self.last:
             return None
         self.last = number
-        entry = Input(number, record, role_of(record))
-        self._match(entry)
+        digest = body_hash(record)
+        entry = Input(number, record, role_of(record) if digest else "unknown")
+        if digest:
+            self._match(entry, digest)
         self._inputs[number] = entry
         if entry.duplicate_of is not None:
             self.duplicates += 1
@@ -165,8 +174,8 @@ class InputLog:
         """The oldest input below this one that was neither read nor is known as applied."""
         return next((n for n in range(self.last + 1, number) if not self.is_applied(n)), None)
 
-    def _match(self, entry: Input) -> None:
-        keys, digest = keys_of(entry.record), body_hash(entry.record)
+    def _match(self, entry: Input, digest: str) -> None:
+        keys = keys_of(entry.record)
         near = [
             first
             for key in keys

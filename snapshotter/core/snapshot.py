@@ -18,7 +18,7 @@ from zlib import crc32
 
 import orjson
 
-from streams.errors import Corrupt, NewerVersion, Refused
+from streams.errors import Corrupt, InvalidValue, NewerVersion, Refused
 
 from .chain import Chain
 from .fold import Fold
@@ -39,7 +39,7 @@ def encode(
     `saved_at` epoch ms, `session` the encoded session id; "" and 0 (not known) are left out. `hydrated`:
     somebody else owns the history, and the document is a cursor only.
 
-    The caller makes sure that the fold stands at a segment's end with no turn open.
+    The caller makes sure that the fold stands at a segment's end with no turn open. Raises InvalidValue.
     """
     # The first fields are those that `tally` reads without the rest.
     document = {
@@ -66,7 +66,10 @@ def encode(
     }
     if hydrated:
         document["hydrated"] = True
-    head = orjson.dumps(document)[:-1]
+    try:
+        head = orjson.dumps(document)[:-1]
+    except orjson.JSONEncodeError as error:  # what another writer left may nest deeper than we write
+        raise InvalidValue(f"the history cannot be written as a snapshot: {error}") from error
     return b"%b%b%d}" % (head, _CRC, crc32(head))
 
 

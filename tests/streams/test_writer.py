@@ -14,7 +14,7 @@ from log_samples import Chain, PatientClock, delta_of, eventually, text
 
 from streams import keys
 from streams.buckets.memory import MemoryBucket
-from streams.errors import AccessDenied, Fenced, InvalidValue, TooLarge, Unknown, Unreachable
+from streams.errors import AccessDenied, Fenced, InvalidValue, Refused, TooLarge, Unknown, Unreachable
 from streams.log import HALF_AGE_MS, read_all
 from streams.packing import unpack
 from streams.records import LIMIT, Cursor
@@ -691,7 +691,7 @@ def test_close_writes_what_is_buffered() -> None:
     assert bench.segments() == [[1]]
     bench.writer.close()
     for call in (lambda: bench.writer.append(MARK), bench.writer.flush):
-        with pytest.raises(ValueError, match="closed"):
+        with pytest.raises(Refused, match="closed"):
             call()
 
 
@@ -714,7 +714,7 @@ def test_close_without_flush_wakes_who_waits() -> None:
     def wait() -> None:
         try:
             bench.writer.append(MARK, flush=Flush.NOW)
-        except ValueError as error:
+        except Refused as error:
             heard.append(error)
 
     thread = threading.Thread(target=wait)
