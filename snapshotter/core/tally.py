@@ -89,11 +89,11 @@ class Tally:
             self._close(record.get("status", "completed"))
 
     def _release(self, record: Record) -> None:
-        if "turn" in record:
+        if "turn" not in record:
+            self.ledger.touch(record)
+        elif self.open is not None and record["turn"] == self.turn:
             self.released = record.get("why", "error")
             self.ledger.release(record)
-        else:
-            self.ledger.touch(record)
 
     def _fence(self, record: Record) -> None:
         self.epoch = max(self.epoch, record.get("epoch", 0))
