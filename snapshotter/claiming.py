@@ -25,7 +25,7 @@ from .core.budget import Incident
 from .core.chunks import delta_of
 from .core.tally import Tally
 from .core.values import reason_text
-from .loading import SLACK, Holder, Loaded, newest_input
+from .loading import SLACK, Holder, Loaded, Watched, newest_input
 from .recovering import busy
 from .recovery import ChatRecovery, Hooks, RecoveryContext
 
@@ -120,6 +120,7 @@ class Claiming:
     def _claim(self, end: float) -> Claim | None:
         """Write the fence, once nobody holds the session any more."""
         store, clock = self.store, self.store.clock
+        watched = Watched(clock)
         while True:
             newest = self.number or newest_input(store, self.sid)
             if not newest:
@@ -133,7 +134,8 @@ class Claiming:
                 header = segments[-1].header
                 epoch, position = header.epoch or 0, Cursor(header.last, header.nonce)
                 date = clock.now_ms() if listing.date_ms is None else listing.date_ms
-                age = max(0, date - (listing.entries[0].modified_ms or date)) / 1000
+                told = (date - (listing.entries[0].modified_ms or date)) / 1000
+                age = max(told, watched.seconds(position))
                 left = (header.lease or 0) + SLACK - age
                 if header.lease and left > 0 and not self.takeover and not _let_go(segments[-1]):
                     holder = Holder(header.run or "", age, left)

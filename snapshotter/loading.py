@@ -24,6 +24,7 @@ from typing import Any
 
 from streams import keys, log, probe
 from streams.buckets.base import Blob
+from streams.clock import Clock
 from streams.codec import decode_segment
 from streams.errors import Corrupt, Gap, NewerVersion
 from streams.log import Listing, Tail, Vanished
@@ -55,11 +56,28 @@ class Holder:
     incident: Incident | None = None
 
 
+class Watched:
+    """How long one boot has itself seen the log end at the same place, by its own clock. Where the store's
+    clock was set back its dates lie: a segment is of the future then, and would not grow old."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: Cursor | None = None
+        self._since = 0.0
+
+    def seconds(self, end: Cursor) -> float:
+        """The log has just been seen to end here."""
+        if end != self._seen:
+            self._seen, self._since = end, self._clock.monotonic()
+        return self._clock.monotonic() - self._since
+
+
 @dataclass(slots=True)
 class Loaded:
     """A session as read. `etag` is the stored snapshot's, None where there is none; `readable` is false
     for one that could not be read and must not be overwritten. `hydrated`: somebody else owns the history;
-    `held`: they hold all of it, so that the cursor may move up to here."""
+    `held`: they hold all of it, so that the cursor may move up to here. `watched`: seconds for which the
+    reader has seen the log end here."""
 
     fold: Fold
     position: Cursor
@@ -74,6 +92,7 @@ class Loaded:
     notes: list[dict[str, Any]] = field(default_factory=list)
     hydrated: bool = False
     held: bool = False
+    watched: float = 0.0
 
     def holder(self, now_ms: int) -> Holder | None:
         """Who holds the session, judged by the store's own clock; None where nobody can be alive."""
@@ -86,9 +105,10 @@ class Loaded:
         return Holder(self.run, age, left) if left > 0 else None
 
     def age(self, now_ms: int) -> float:
-        """Seconds since the log's last word, by the store's own clock."""
+        """Seconds since the log's last word, by the store's own clock, or by the reader's patience."""
         date = now_ms if self.date_ms is None else self.date_ms
-        return 0.0 if self.modified_ms is None else max(0, date - self.modified_ms) / 1000
+        told = 0.0 if self.modified_ms is None else (date - self.modified_ms) / 1000
+        return max(told, self.watched)
 
 
 @dataclass(slots=True)

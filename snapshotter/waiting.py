@@ -4,6 +4,9 @@ Fencing makes two workers safe; waiting keeps them from paying twice. An open tu
 out may have a living worker, so a boot waits until it closes its turn or goes stale, and then gives up with
 Busy: the queue delivers the message again. A turn that was interrupted is taken up again only after a pause
 that grows with each fault; until then the session counts as busy, too.
+
+A holder is judged by the store's dates, and also by what this boot saw itself: whoever said nothing new for
+its whole lease while we looked is gone, whatever the dates say.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from streams import log, probe
 from streams.store import Store
 
 from .core.budget import Limits
-from .loading import Hydrator, Loaded, load
+from .loading import Hydrator, Loaded, Watched, load
 from .recovering import busy, pause_of
 
 _LOOK_EVERY = 1.0  # seconds
@@ -39,10 +42,12 @@ def wait_for(
     """
     clock = store.clock
     end = clock.monotonic() + wait
+    watched = Watched(clock)
     while True:
         loaded = load(store, sid, receipt=receipt, capabilities=learn is not None, hydrate=hydrate)
         if loaded.capabilities is not None and learn is not None:
             learn(loaded.capabilities)
+        loaded.watched = watched.seconds(loaded.position)
         holder = None if takeover else loaded.holder(clock.now_ms())
         holder = holder or pause_of(loaded, limits, clock.now_ms())
         if holder is None:
