@@ -28,7 +28,7 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial, update_wrapper
 from types import TracebackType
@@ -78,6 +78,15 @@ class _Pool:
             raise cancelled
         return task.result()
 
+    async def boot(self, call: Callable[[], Session]) -> Session:
+        """As `run`. A session that nobody waits for any more is closed: its claim, if any, is taken back."""
+        future = self._threads.submit(call)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(_close_unseen)
+            raise
+
     async def follow(self, make: Callable[[], Follower[T]]) -> AsyncGenerator[T, None]:
         """A follower's items. Between two looks nothing but a timer of the event loop waits."""
         follower = make()
@@ -97,6 +106,11 @@ class _Pool:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False)
+
+
+def _close_unseen(future: Future[Session]) -> None:
+    if not future.cancelled() and future.exception() is None:
+        future.result().close()
 
 
 class _Door:
@@ -156,7 +170,7 @@ def _session(
     """The method, its session behind the async door."""
 
     async def call(self: _Door, /, *args: P.args, **kwargs: P.kwargs) -> AsyncSession:
-        return AsyncSession(await self._pool.run(partial(method, self._inner, *args, **kwargs)), self._pool)
+        return AsyncSession(await self._pool.boot(partial(method, self._inner, *args, **kwargs)), self._pool)
 
     update_wrapper(call, method)
     return call

@@ -9,7 +9,35 @@ from streams.errors import InvalidValue, Refused
 
 from .core.calls import Message
 from .core.fold import Fold
-from .core.values import clean
+from .core.values import clean, to_plain
+
+
+def checked(given: Any, path: str) -> Message:
+    """A message as it may be stored. Raises InvalidValue naming the place: a role, and a list of parts that
+    are objects with a type, are needed; an id is a text."""
+    message: Message = clean(to_plain(given), path)
+    if not isinstance(message.get("role"), str):
+        raise InvalidValue(f"{path} needs a role", path=f"{path}.role")
+    if not isinstance(message.get("id", ""), str):
+        raise InvalidValue(f"{path}.id needs to be a text", path=f"{path}.id")
+    check_parts(message, path)
+    return message
+
+
+def check_parts(message: Message, path: str) -> None:
+    """Raises InvalidValue for parts that are none."""
+    if not isinstance(message.get("parts"), list):
+        raise InvalidValue("a message needs a list of parts (AI SDK UIMessage)", path=f"{path}.parts")
+    for index, part in enumerate(message["parts"]):
+        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+            raise InvalidValue("a part needs to be an object with a type", path=f"{path}.parts[{index}]")
+
+
+def all_checked(given: Any) -> list[Message]:
+    """A list of messages, each as `checked`."""
+    if isinstance(given, str | dict) or not isinstance(given, Iterable):
+        raise InvalidValue("messages needs to be a list of messages", path="messages")
+    return [checked(message, f"messages[{index}]") for index, message in enumerate(given)]
 
 
 def state_record(values: dict[str, Any] | None, unset: Iterable[str]) -> dict[str, Any]:
@@ -31,7 +59,7 @@ def context_record(session_id: str, fold: Fold, upto: str, messages: list[Messag
     """A `context` record. Raises Refused when there is no such message."""
     if fold.chain.find(upto) is None:
         raise Refused(f"no settled message {upto!r} in session {session_id!r}")
-    return {"control": "context", "upto": upto, "messages": clean(messages)}
+    return {"control": "context", "upto": upto, "messages": all_checked(messages)}
 
 
 def history_record(
@@ -43,8 +71,14 @@ def history_record(
     message_id: str | None = None,
     messages: list[Message] | None = None,
 ) -> dict[str, Any]:
-    """A `history` record. Raises Refused for what it cannot act on."""
+    """A `history` record. Raises Refused for what it cannot act on, InvalidValue for what is no message."""
     body: dict[str, Any] = {"control": "history", "op": op}
+    if message is not None:
+        message = checked(message, "message")
+    if messages is not None:
+        messages = all_checked(messages)
+    if message_id is not None and not isinstance(message_id, str):
+        raise InvalidValue("message_id needs to be a text", path="message_id")
     given = {"put": message, "remove": message_id, "truncate-after": message_id, "replace": messages}
     if op not in given and op != "clear":
         raise Refused(f"unknown history operation {op!r}: put, remove, truncate-after, replace or clear")
@@ -57,4 +91,4 @@ def history_record(
     if op in ("remove", "truncate-after") and fold.chain.find(named) is None:
         raise Refused(f"no settled message {named!r} in session {session_id!r}")
     fields = {"message": message, "messageId": message_id, "messages": messages}
-    return body | {name: clean(value) for name, value in fields.items() if value is not None}
+    return body | {name: value for name, value in fields.items() if value is not None}

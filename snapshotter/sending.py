@@ -15,7 +15,7 @@ from streams.writer import Flush
 from .core.calls import Message
 from .core.inputs import body_hash, keys_of
 from .core.values import clean, mend_text, to_plain
-from .editing import state_record
+from .editing import all_checked, check_parts, state_record
 
 if TYPE_CHECKING:
     from .session import Session
@@ -29,20 +29,12 @@ def _user_message(given: Any, fallback_id: str | None) -> Message:
         given = {"role": "user", "parts": [{"type": "text", "text": given}]}
     message: Message = dict(clean(to_plain(given), "message"))
     message.setdefault("role", "user")
-    _check_parts(message, "message")
+    check_parts(message, "message")
     if not message.get("id") and fallback_id is not None:
         message = {"id": fallback_id, **{k: v for k, v in message.items() if k != "id"}}
     if not isinstance(message.get("id"), str):
         raise InvalidValue("a message's id needs to be a text", path="message.id")
     return message
-
-
-def _check_parts(message: Message, path: str) -> None:
-    if not isinstance(message.get("parts"), list):
-        raise InvalidValue("a message needs a list of parts (AI SDK UIMessage)", path=f"{path}.parts")
-    for index, part in enumerate(message["parts"]):
-        if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise InvalidValue("a part needs to be an object with a type", path=f"{path}.parts[{index}]")
 
 
 def message_record(message: Any, key: str | None, clock: Clock) -> Record:
@@ -118,15 +110,10 @@ def _key(value: Any) -> str:
 
 def tool_names(names: Any, path: str = "client_tools") -> list[str]:
     """Names of tools. Raises InvalidValue for what is no list of texts."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in _listed(names, path)):
+    listed = isinstance(names, Iterable) and not isinstance(names, str)
+    if not listed or not all(isinstance(name, str) for name in names):
         raise InvalidValue(f"{path} needs to be a list of names", path=path)
     return list(names)
-
-
-def _listed(value: Any, path: str) -> Iterable[Any]:
-    if not isinstance(value, Iterable):
-        raise InvalidValue(f"{path} needs to be a list", path=path)
-    return value
 
 
 def request(
@@ -192,21 +179,16 @@ def create(session: Session, messages: list[Message], state: dict[str, Any] | No
     session.save()
 
 
-def _imported(messages: Any) -> list[Message]:
+def _imported(given: Any) -> list[Message]:
     """The messages of a history from elsewhere, checked. Raises InvalidValue with the path of a bad one."""
-    found: list[Message] = []
+    messages = all_checked(given)
     ids: set[str] = set()
-    for index, given in enumerate(_listed(messages, "messages")):
-        path = f"messages[{index}]"
-        message: Message = clean(to_plain(given), path)
-        if not isinstance(message.get("role"), str):
-            raise InvalidValue("a message needs a role", path=f"{path}.role")
-        _check_parts(message, path)
-        own = message.get("id", "")
-        if not isinstance(own, str) or own in ids:
-            wrong = "is another message's, too" if own in ids else "needs to be a text"
-            raise InvalidValue(f"{path}.id {wrong}: {own!r}", path=f"{path}.id")
+    for index, message in enumerate(messages):
+        own = message.get("id")
+        if own and own in ids:
+            raise InvalidValue(
+                f"messages[{index}].id is another's, too: {own!r}", path=f"messages[{index}].id"
+            )
         if own:
             ids.add(own)
-        found.append(message)
-    return found
+    return messages

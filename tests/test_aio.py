@@ -376,3 +376,24 @@ def test_a_timeout_of_the_source_itself_is_its_own() -> None:
                     assert turn.status == "released"
 
     run(test)
+
+
+def test_a_boot_that_is_cancelled_takes_its_claim_back() -> None:
+    async def test() -> None:
+        bucket = SlowBucket()
+        async with aio.AsyncDatabase(Database(bucket, recovery=AT_ONCE)) as db:
+            await db.send("s", "hi")
+            task = asyncio.create_task(db.boot("s", claim=True))
+            while not bucket.entered.is_set():
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task  # at once: the boot goes on behind it
+            bucket.go.set()
+            written: list[str] = []
+            while len(written) < 2:
+                written = [record["control"] async for record in db.records("s", "out")]
+            assert written == ["fence", "turn-release"]
+            assert await answer(db, "s", Source()) == 1
+
+    run(test)

@@ -78,6 +78,7 @@ def test_the_largest_receipt_is_one() -> None:
 # -- senders -----------------------------------------------------------------------------------------------
 
 HALF = "\ud800"
+BROKEN = {"id": "b", "role": "user", "parts": [None]}
 
 
 @pytest.mark.parametrize(
@@ -240,6 +241,42 @@ def test_a_turn_of_a_closed_session_refuses_chunks(place: Place) -> None:
         with pytest.raises(Refused):
             ask()
     assert turn.durable_id == place.records()[-1]["id"]
+
+
+# -- editing from inside a session -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "ask"),
+    [
+        ("values", lambda it: it.set_state(["x"])),
+        ("", lambda it: it.edit_history("put", message="x")),
+        ("message.role", lambda it: it.edit_history("put", message={"id": "x", "parts": []})),
+        ("message.parts", lambda it: it.edit_history("put", message={"id": "x", "role": "user"})),
+        ("message.id", lambda it: it.edit_history("put", message={"id": 5, "role": "user", "parts": []})),
+        ("messages", lambda it: it.edit_history("replace", messages=5)),
+        ("messages", lambda it: it.edit_history("replace", messages=user("x"))),
+        ("messages[1].parts[0]", lambda it: it.edit_history("replace", messages=[user("x"), BROKEN])),
+        ("message_id", lambda it: it.edit_history("remove", message_id=["u1"])),
+        ("messages[0].parts[0]", lambda it: it.set_context("u1", [BROKEN])),
+        ("messages", lambda it: it.set_context("u1", "a summary")),
+    ],
+)
+@pytest.mark.parametrize("within", [False, True], ids=["session", "turn"])
+def test_an_edit_of_a_wrong_type_is_refused_before_anything_is_written(
+    place: Place, path: str, ask: Callable[[Any], object], within: bool
+) -> None:
+    place.send("u1")
+    place.answer()
+    if within:
+        place.send("u2")
+    with place.db.boot(SID) as session:
+        it: Any = first_turn(session) if within else session
+        before = place.records()
+        with pytest.raises(InvalidValue) as caught:
+            ask(it)
+        assert caught.value.path == path
+        assert place.records() == before
 
 
 # -- importing a history -----------------------------------------------------------------------------------
