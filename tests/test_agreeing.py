@@ -129,6 +129,7 @@ def test_a_flipped_bit_anywhere_is_corrupt(place: Place) -> None:
     good = place.stored(SNAPSHOT)[SNAPSHOT]
     truth = {name: value for name, value in json.loads(good).items() if name != "crc"}
     name = range(good.index(b'"crc"') + 1, good.index(b'"crc"') + 4)
+    version = good.index(b'"version":') + len(b'"version":')
     for bit in range(len(good) * 8):
         flipped = bytearray(good)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -141,7 +142,8 @@ def test_a_flipped_bit_anywhere_is_corrupt(place: Place) -> None:
             continue
         with pytest.raises(Corrupt) as caught:
             decode(bytes(flipped), session=SID)
-        assert not isinstance(caught.value, NewerVersion)
+        # Of a newer version not even the checksum is known: that alone comes first.
+        assert not isinstance(caught.value, NewerVersion) or bit // 8 == version
 
 
 @pytest.mark.parametrize("lost", [1, 2])
