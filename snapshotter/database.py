@@ -36,8 +36,9 @@ from .hosting.recovering import RecoveryHook
 from .loading import Loaded, load
 from .receipt import Receipt
 from .recovery import ChatRecovery
+from .scribe import POLICIES
 from .senders import Senders
-from .session import POLICIES, Session
+from .session import Session
 from .waiting import wait_for
 
 

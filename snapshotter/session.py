@@ -13,7 +13,6 @@ A session, and its turns, belong to one thread.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator
 from types import TracebackType
@@ -25,47 +24,36 @@ from streams.errors import Busy, Closed, Fenced, InvalidValue, Refused, StreamEr
 from streams.packing import encode_record
 from streams.records import Cursor, Record
 from streams.store import Store
-from streams.writer import LIVE, STEPS, STREAM, Flush, Writer
+from streams.writer import Flush, Writer
 
-from . import saving
 from .claiming import Claim
 from .core import moves
 from .core.budget import Incident
 from .core.calls import Message
-from .core.chunks import delta_of
 from .core.fold import Fold
 from .core.modelview import model_view
 from .core.queue import Item
 from .core.resume import Policies, check_policies
-from .core.revive import Plan, Resume, revive
-from .core.snapshot import encode
-from .editing import context_record, history_record, state_record
+from .core.revive import Plan, revive
+from .found import log
 from .hosting.recovering import Choosing, RecoveryHook
-from .loading import Holder, Loaded, next_input
+from .loading import Loaded, next_input
 from .recovering import Recovering, pause_of
 from .recovery import ChatRecovery
+from .scribe import SILENCE, Scribe
 from .signals import guarded
 from .turn import Turn, why_of
 
 if TYPE_CHECKING:
     from streams.store import RequestStats
 
-log = logging.getLogger("snapshotter")
-
-POLICIES = {"stream": STREAM, "live": LIVE, "steps": STEPS}
-LEASE_STREAMING = 15
-LEASE = 45
-SILENCE = 15 * 60.0  # seconds without a chunk after which the lease is kept no longer, with no deadline
-SILENCE_IN_TOOL = 60 * 60.0
 RELEASE_MARGIN = 2.0  # seconds before a deadline, or a tenth of it, in which the turn is released
 _REPLANS = 8
 _ASK = 1.0  # seconds between two looks for further inputs
 
 
-class Session:
+class Session(Scribe):
     """One session, as a boot found it. Use it as a context manager; iterate `turns()` to work on it."""
-
-    busy: Holder | None  # who holds the session, or how long the pause before the next attempt lasts
 
     def __init__(
         self,
@@ -128,11 +116,6 @@ class Session:
             self._may_beat() or (self._claims and self.clock.monotonic() < began + SILENCE)
         )
 
-    @property
-    def _claims(self) -> bool:
-        """True while this worker's claim stands and no turn has come of it."""
-        return self.fold.claim is not None and self.fold.claim.get("run") == self.run
-
     def _take(self, loaded: Loaded) -> None:
         self.fold: Fold = loaded.fold
         self.fold.strict = True  # from here on it is a live turn that is written, not an old one replayed
@@ -153,80 +136,6 @@ class Session:
             document = self._encode(loaded.position, hydrated=True)
             self._checkpoint = None if document is None else (document, loaded.position.id)
         self.plan: Plan = revive(self.fold)
-
-    # -- what was found ---------------------------------------------------------------------------
-
-    @property
-    def messages(self) -> list[Message]:
-        """The settled history, what the open turn has taken, and its cleaned partial answer."""
-        return self.plan.messages
-
-    @property
-    def partial(self) -> Message | None:
-        """The interrupted turn's answer so far, cleaned; None where there is none."""
-        return self.plan.partial
-
-    @property
-    def pending(self) -> list[Item]:
-        """The owed items, in order."""
-        return self.plan.pending
-
-    @property
-    def resume(self) -> Resume:
-        """What a worker does first."""
-        return self.plan.resume
-
-    @property
-    def pending_tool_calls(self) -> list[dict[str, Any]]:
-        """The calls of the partial answer that did not finish."""
-        return self.plan.pending_calls
-
-    @property
-    def incident(self) -> Incident:
-        """What the turn to take up, or the first owed item, has cost so far, and whether the next boot goes
-        on with it or gives it up (`should_keep_recovering` is not asked)."""
-        return self._recovering.judge(self.fold, self.plan)
-
-    @property
-    def age(self) -> float:
-        """Seconds since the last word of the log that was read, by the store's clock."""
-        return self._age + self.clock.monotonic() - self._taken_at
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return self.fold.state
-
-    @property
-    def context(self) -> dict[str, Any] | None:
-        return self.fold.context
-
-    @property
-    def closed(self) -> bool:
-        return self.fold.closed
-
-    @property
-    def cursor(self) -> dict[str, int]:
-        """`in`: every input up to it is applied. `out`: the last record folded."""
-        return {"in": self.fold.inputs.applied_upto, "out": self.fold.cursor}
-
-    @property
-    def report(self) -> list[dict[str, Any]]:
-        """All that was dropped, repaired or doubtful: `{"code", "id", "detail"}`."""
-        return [*self._notes, *self.plan.report]
-
-    @property
-    def stats(self) -> RequestStats:
-        """Requests, bytes and round trips of this session so far; `booted` has those of the boot."""
-        return self.store.stats.snapshot()
-
-    def applied(self, number: int) -> bool:
-        """Whether the input with this id is answered, or spent."""
-        return self.fold.inputs.is_applied(number)
-
-    def note(self, code: str, detail: str) -> None:
-        """Report something that went wrong and that the session survives."""
-        self._notes.append({"code": code, "id": self.fold.cursor, "detail": detail})
-        log.warning("session %s: %s: %s", self.id, code, detail)
 
     # -- the worker's loop --------------------------------------------------------------------------
 
@@ -392,186 +301,21 @@ class Session:
         for record in records:
             self.fold.feed(record)
 
-    # -- writing ------------------------------------------------------------------------------------
+    @property
+    def incident(self) -> Incident:
+        """What the turn to take up, or the first owed item, has cost so far, and whether the next boot goes
+        on with it or gives it up (`should_keep_recovering` is not asked)."""
+        return self._recovering.judge(self.fold, self.plan)
 
     @property
-    def writer(self) -> Writer:
-        """The log's writer. The first use takes the log over: the epoch grows by one."""
-        if self._writer is None:
-            self._before_write()
-            self._epoch = self.fold.epoch + 1
-            self._writer = Writer(
-                self.store,
-                self.sid,
-                position=self._position,
-                epoch=self._epoch,
-                run=self.run,
-                delta_of=delta_of,
-                policy=POLICIES[self.durability],
-                lease=self._lease,
-                may_beat=self._may_beat,
-                patience=self._patience,
-                date_ms=self._date_ms,
-            )
-        return self._writer
-
-    def commit(self, bodies: list[dict[str, Any]], *, flush: Flush, end_segment: bool = False) -> None:
-        """Write control records that belong together, then apply them. Raises as `Writer.append`."""
-        if self._over:
-            raise Refused(f"session {self.id!r} was closed here; boot it again to go on")
-        with guarded():
-            last = self.writer.append_batch(bodies, flush=flush, end_segment=end_segment)
-            now = self.clock.now_ms()
-            # Heartbeats, which change nothing, may stand between what was applied and this.
-            self.fold.cursor = last - len(bodies)
-            for number, body in enumerate(bodies, self.fold.cursor + 1):
-                self.fold.apply({"id": number, "ts": now, **body})
-
-    def end_segment(self, bodies: list[dict[str, Any]]) -> None:
-        """Write records that end a turn, or stand between two, and save the snapshot. What came in meanwhile
-        has to be looked for then."""
-        self.commit(bodies, flush=Flush.NOW, end_segment=True)
-        self._looked = False
-        self.save()
-
-    def save(self) -> None:
-        """Save the snapshot. What goes wrong is reported, never raised: the log is the truth."""
-        if self.fold.open is not None or self.fold.claim is not None or self.fold.budget.claims:
-            return
-        if not self._readable:
-            self.note("snapshot-not-saved", "the stored snapshot could not be read and is not overwritten")
-            return
-        if self._hydrated:
-            self._save_cursor()
-            return
-        position = self.writer.position
-        self.fold.cursor = position.id  # a last heartbeat may stand behind what was applied
-        document = self._encode(position)
-        if document is not None:
-            self._store(document, position.id)
-
-    def _encode(self, at: Cursor, *, hydrated: bool = False) -> bytes | None:
-        """The snapshot document of the fold as it stands, at this place of the out log; None, and reported,
-        where there is no such document."""
-        now = self.clock.now_ms()
-        try:
-            return encode(self.fold, at.nonce, now, session=self.sid, first=at.first, hydrated=hydrated)
-        except InvalidValue as error:
-            self.note("snapshot-not-saved", str(error))
-            return None
-
-    def _save_cursor(self) -> None:
-        """Somebody else owns the history: move the cursor up to where they were seen to hold all of it."""
-        if self._checkpoint is not None:
-            self._store(*self._checkpoint)
-            self._checkpoint = None
-
-    def _store(self, data: bytes, cursor: int) -> None:
-        try:
-            etag = saving.save(self.store, self.sid, data, cursor, self._etag, self._etags())
-        except StreamError as error:
-            self.note("snapshot-not-saved", str(error))
-        else:
-            self._etag = etag or self._etag
-
-    def _lease(self) -> int:
-        turn = self.current
-        if turn is None and not self._claiming:
-            return LEASE if self._claims else 0
-        streaming = turn is not None and turn.streaming and self.durability != "steps"
-        return LEASE_STREAMING if streaming else LEASE
-
-    def _may_beat(self) -> bool:
-        turn = self.current
-        if turn is None:
-            return False
-        if self._deadline is not None:
-            return not self.deadline_passed()
-        return turn.idle < (SILENCE_IN_TOOL if turn.at_work else SILENCE)
-
-    def _patience(self) -> float:
-        left = self.deadline_left()
-        return 60.0 if left is None else max(1.0, min(60.0, left))
-
-    def deadline_left(self) -> float | None:
-        """Seconds until the turn has to be released; None without a deadline."""
-        return None if self._deadline is None else self._deadline - self.clock.monotonic()
-
-    def deadline_passed(self) -> bool:
-        left = self.deadline_left()
-        return left is not None and left <= 0
-
-    # -- editing ------------------------------------------------------------------------------------
-
-    def set_state(self, values: dict[str, Any] | None = None, *, unset: Iterable[str] = ()) -> None:
-        """Change the session's state, durable at once."""
-        self._edit([state_record(values, unset)])
-
-    def set_context(self, upto: str, messages: list[Message]) -> None:
-        """Compact: the model sees `messages` in place of everything up to the message `upto`; the history
-        stays whole. Raises Refused when there is no such message."""
-        self._edit([context_record(self.id, self.fold, upto, messages)])
-
-    def edit_history(self, op: str, **fields: Any) -> None:
-        """Edit the settled history, durable at once.
-
-        `put` (message) · `remove` (message_id) · `truncate-after` (message_id) · `replace` (messages) ·
-        `clear`. Raises Refused for a message of an open turn (use edit, stop or takeover) or an unknown one.
-        """
-        self._edit([history_record(self.id, self.fold, op, **fields)])
-
-    def _edit(self, bodies: list[dict[str, Any]]) -> None:
-        if self.fold.deleted:
-            raise Closed(f"session {self.id!r} is deleted")
-        if self._writer is None:
-            bodies = [self._fence(), *bodies]
-        writer = self.writer
-        self.commit(bodies, flush=Flush.NOW, end_segment=self.fold.open is None)
-        if self.fold.open is None and writer.failure is None:
-            self.save()
-        self.plan = revive(self.fold)
-
-    def clear(self) -> None:
-        """Empty the history, durable at once: an interrupted turn is sealed as aborted, and every message,
-        edit, regenerate, answer and stop that is still owed is spent. Actions and a close stay owed, so does
-        the session's state. Raises Refused while a turn of this session is under way."""
-        if self.current is not None:
-            raise Refused(f"a turn of session {self.id!r} is under way: end it, then clear")
-        fence = [] if self._writer is not None else [self._fence()]
-        self.end_segment([*fence, *moves.clearing(self.fold)])
-        self.plan = revive(self.fold)
-
-    def _fence(self) -> dict[str, Any]:
-        """The record that takes the log over for an edit."""
-        assert self.writer is not None
-        return {"control": "fence", "epoch": self._epoch, "run": self.run, "why": "edit"}
+    def age(self) -> float:
+        """Seconds since the last word of the log that was read, by the store's clock."""
+        return self._age + self.clock.monotonic() - self._taken_at
 
     def model_view(self, answer: list[Message], resumed: str | None = None) -> list[Message]:
         """The messages for the model; `answer` is what the open turn's attempt began with, `resumed` the kind
         of resumption."""
         return model_view(self.fold, answer, resumed, self._tool_policies, self._recovering.repaired)
-
-    # -- leaving ------------------------------------------------------------------------------------
-
-    def close(self, why: str = "cancelled") -> None:
-        """Let go of the session; an open turn is released, for `why` (see `Turn.release`)."""
-        if self.current is not None:
-            self.current.release(why)
-        if self._writer is not None and self._claims and self._writer.failure is None:
-            self._take_back(why)
-        if self._writer is not None:
-            self._writer.close(flush=False)
-        self._over = True
-
-    def _take_back(self, why: str) -> None:
-        """A claim of which no turn came leaves in good order."""
-        assert self._writer is not None
-        self._writer.beating = False
-        try:
-            self.fold.claim = None  # promises nothing more
-            self.commit([{"control": "turn-release", "why": why}], flush=Flush.NOW, end_segment=True)
-        except StreamError as error:
-            self.note("release-failed", str(error))
 
     def __enter__(self) -> Session:
         return self

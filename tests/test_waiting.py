@@ -9,7 +9,7 @@ from chat_samples import AT_ONCE, SID, call, die, first_turn, saying, user, writ
 
 from snapshotter import Busy, Database
 from snapshotter.loading import SLACK, Watched
-from snapshotter.session import LEASE
+from snapshotter.scribe import LEASE
 from streams.buckets.file import FileBucket
 from streams.records import Cursor
 from streams.testing.clocks import FakeClock

@@ -12,7 +12,7 @@ import click
 from snapshotter import Database, Refused, Session, Turn, release_on_sigterm
 from snapshotter import open as open_database
 from snapshotter.core.values import loads
-from snapshotter.session import POLICIES
+from snapshotter.scribe import POLICIES
 
 from .chunks import Chunks
 from .output import aside, emit, json_option, say, session_argument, tell_receipt, url_argument

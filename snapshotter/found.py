@@ -1,0 +1,96 @@
+"""What a boot found: the public face of a fold and its plan, read-only."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from streams.clock import Clock
+from streams.store import Store
+
+from .core.calls import Message
+from .core.fold import Fold
+from .core.queue import Item
+from .core.revive import Plan, Resume
+from .loading import Holder
+
+if TYPE_CHECKING:
+    from streams.store import RequestStats
+
+log = logging.getLogger("snapshotter")
+
+
+class Found:
+    """A session as it was read, and as this worker has moved it since. `busy`: who holds it, or how long the
+    pause before the next attempt lasts; `booted`: what the boot cost."""
+
+    id: str
+    sid: str
+    store: Store
+    clock: Clock
+    fold: Fold
+    plan: Plan
+    busy: Holder | None
+    booted: RequestStats
+    _notes: list[dict[str, Any]]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The settled history, what the open turn has taken, and its cleaned partial answer."""
+        return self.plan.messages
+
+    @property
+    def partial(self) -> Message | None:
+        """The interrupted turn's answer so far, cleaned; None where there is none."""
+        return self.plan.partial
+
+    @property
+    def pending(self) -> list[Item]:
+        """The owed items, in order."""
+        return self.plan.pending
+
+    @property
+    def resume(self) -> Resume:
+        """What a worker does first."""
+        return self.plan.resume
+
+    @property
+    def pending_tool_calls(self) -> list[dict[str, Any]]:
+        """The calls of the partial answer that did not finish."""
+        return self.plan.pending_calls
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self.fold.state
+
+    @property
+    def context(self) -> dict[str, Any] | None:
+        return self.fold.context
+
+    @property
+    def closed(self) -> bool:
+        return self.fold.closed
+
+    @property
+    def cursor(self) -> dict[str, int]:
+        """`in`: every input up to it is applied. `out`: the last record folded."""
+        return {"in": self.fold.inputs.applied_upto, "out": self.fold.cursor}
+
+    @property
+    def report(self) -> list[dict[str, Any]]:
+        """All that was dropped, repaired or doubtful: `{"code", "id", "detail"}`."""
+        return [*self._notes, *self.plan.report]
+
+    @property
+    def stats(self) -> RequestStats:
+        """Requests, bytes and round trips of this session so far; `booted` has those of the boot."""
+        return self.store.stats.snapshot()
+
+    def applied(self, number: int) -> bool:
+        """Whether the input with this id is answered, or spent."""
+        return self.fold.inputs.is_applied(number)
+
+    def note(self, code: str, detail: str) -> None:
+        """Report something that went wrong and that the session survives."""
+        self._notes.append({"code": code, "id": self.fold.cursor, "detail": detail})
+        log.warning("session %s: %s: %s", self.id, code, detail)

@@ -1,0 +1,234 @@
+"""The writing side of a session: its writer, what it commits, the snapshot, edits.
+
+The log's writer is made at the first write, which takes the log over. Everything that is written goes through
+the same reducer that a boot runs, so the fold is at any time what the next boot would find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from streams.errors import Closed, InvalidValue, Refused, StreamError
+from streams.records import Cursor
+from streams.writer import LIVE, STEPS, STREAM, Flush, Writer
+
+from . import saving
+from .core import moves
+from .core.calls import Message
+from .core.chunks import delta_of
+from .core.revive import revive
+from .core.snapshot import encode
+from .editing import context_record, history_record, state_record
+from .found import Found
+from .signals import guarded
+
+if TYPE_CHECKING:
+    from .turn import Turn
+
+POLICIES = {"stream": STREAM, "live": LIVE, "steps": STEPS}
+LEASE_STREAMING = 15
+LEASE = 45
+SILENCE = 15 * 60.0  # seconds without a chunk after which the lease is kept no longer, with no deadline
+SILENCE_IN_TOOL = 60 * 60.0
+
+
+class Scribe(Found):
+    """A session that can be written to. `current` is the turn under way."""
+
+    durability: str
+    run: str
+    current: Turn | None
+    _position: Cursor
+    _etag: str | None
+    _readable: bool
+    _hydrated: bool
+    _checkpoint: tuple[bytes, int] | None
+    _date_ms: int | None
+    _deadline: float | None
+    _writer: Writer | None
+    _epoch: int
+    _claiming: bool
+    _looked: bool
+    _over: bool
+    _before_write: Callable[[], None]
+    _etags: Callable[[], str]
+
+    @property
+    def _claims(self) -> bool:
+        """True while this worker's claim stands and no turn has come of it."""
+        return self.fold.claim is not None and self.fold.claim.get("run") == self.run
+
+    @property
+    def writer(self) -> Writer:
+        """The log's writer. The first use takes the log over: the epoch grows by one."""
+        if self._writer is None:
+            self._before_write()
+            self._epoch = self.fold.epoch + 1
+            self._writer = Writer(
+                self.store,
+                self.sid,
+                position=self._position,
+                epoch=self._epoch,
+                run=self.run,
+                delta_of=delta_of,
+                policy=POLICIES[self.durability],
+                lease=self._lease,
+                may_beat=self._may_beat,
+                patience=self._patience,
+                date_ms=self._date_ms,
+            )
+        return self._writer
+
+    def commit(self, bodies: list[dict[str, Any]], *, flush: Flush, end_segment: bool = False) -> None:
+        """Write control records that belong together, then apply them. Raises as `Writer.append`."""
+        if self._over:
+            raise Refused(f"session {self.id!r} was closed here; boot it again to go on")
+        with guarded():
+            last = self.writer.append_batch(bodies, flush=flush, end_segment=end_segment)
+            now = self.clock.now_ms()
+            # Heartbeats, which change nothing, may stand between what was applied and this.
+            self.fold.cursor = last - len(bodies)
+            for number, body in enumerate(bodies, self.fold.cursor + 1):
+                self.fold.apply({"id": number, "ts": now, **body})
+
+    def end_segment(self, bodies: list[dict[str, Any]]) -> None:
+        """Write records that end a turn, or stand between two, and save the snapshot. What came in meanwhile
+        has to be looked for then."""
+        self.commit(bodies, flush=Flush.NOW, end_segment=True)
+        self._looked = False
+        self.save()
+
+    def save(self) -> None:
+        """Save the snapshot. What goes wrong is reported, never raised: the log is the truth."""
+        if self.fold.open is not None or self.fold.claim is not None or self.fold.budget.claims:
+            return
+        if not self._readable:
+            self.note("snapshot-not-saved", "the stored snapshot could not be read and is not overwritten")
+            return
+        if self._hydrated:
+            self._save_cursor()
+            return
+        position = self.writer.position
+        self.fold.cursor = position.id  # a last heartbeat may stand behind what was applied
+        document = self._encode(position)
+        if document is not None:
+            self._store(document, position.id)
+
+    def _encode(self, at: Cursor, *, hydrated: bool = False) -> bytes | None:
+        """The snapshot document of the fold as it stands, at this place of the out log; None, and reported,
+        where there is no such document."""
+        now = self.clock.now_ms()
+        try:
+            return encode(self.fold, at.nonce, now, session=self.sid, first=at.first, hydrated=hydrated)
+        except InvalidValue as error:
+            self.note("snapshot-not-saved", str(error))
+            return None
+
+    def _save_cursor(self) -> None:
+        """Somebody else owns the history: move the cursor up to where they were seen to hold all of it."""
+        if self._checkpoint is not None:
+            self._store(*self._checkpoint)
+            self._checkpoint = None
+
+    def _store(self, data: bytes, cursor: int) -> None:
+        try:
+            etag = saving.save(self.store, self.sid, data, cursor, self._etag, self._etags())
+        except StreamError as error:
+            self.note("snapshot-not-saved", str(error))
+        else:
+            self._etag = etag or self._etag
+
+    def _lease(self) -> int:
+        turn = self.current
+        if turn is None and not self._claiming:
+            return LEASE if self._claims else 0
+        streaming = turn is not None and turn.streaming and self.durability != "steps"
+        return LEASE_STREAMING if streaming else LEASE
+
+    def _may_beat(self) -> bool:
+        turn = self.current
+        if turn is None:
+            return False
+        if self._deadline is not None:
+            return not self.deadline_passed()
+        return turn.idle < (SILENCE_IN_TOOL if turn.at_work else SILENCE)
+
+    def _patience(self) -> float:
+        left = self.deadline_left()
+        return 60.0 if left is None else max(1.0, min(60.0, left))
+
+    def deadline_left(self) -> float | None:
+        """Seconds until the turn has to be released; None without a deadline."""
+        return None if self._deadline is None else self._deadline - self.clock.monotonic()
+
+    def deadline_passed(self) -> bool:
+        left = self.deadline_left()
+        return left is not None and left <= 0
+
+    # -- editing ------------------------------------------------------------------------------------
+
+    def set_state(self, values: dict[str, Any] | None = None, *, unset: Iterable[str] = ()) -> None:
+        """Change the session's state, durable at once."""
+        self._edit([state_record(values, unset)])
+
+    def set_context(self, upto: str, messages: list[Message]) -> None:
+        """Compact: the model sees `messages` in place of everything up to the message `upto`; the history
+        stays whole. Raises Refused when there is no such message."""
+        self._edit([context_record(self.id, self.fold, upto, messages)])
+
+    def edit_history(self, op: str, **fields: Any) -> None:
+        """Edit the settled history, durable at once.
+
+        `put` (message) · `remove` (message_id) · `truncate-after` (message_id) · `replace` (messages) ·
+        `clear`. Raises Refused for a message of an open turn (use edit, stop or takeover) or an unknown one.
+        """
+        self._edit([history_record(self.id, self.fold, op, **fields)])
+
+    def _edit(self, bodies: list[dict[str, Any]]) -> None:
+        if self.fold.deleted:
+            raise Closed(f"session {self.id!r} is deleted")
+        if self._writer is None:
+            bodies = [self._fence(), *bodies]
+        writer = self.writer
+        self.commit(bodies, flush=Flush.NOW, end_segment=self.fold.open is None)
+        if self.fold.open is None and writer.failure is None:
+            self.save()
+        self.plan = revive(self.fold)
+
+    def clear(self) -> None:
+        """Empty the history, durable at once: an interrupted turn is sealed as aborted, and every message,
+        edit, regenerate, answer and stop that is still owed is spent. Actions and a close stay owed, so does
+        the session's state. Raises Refused while a turn of this session is under way."""
+        if self.current is not None:
+            raise Refused(f"a turn of session {self.id!r} is under way: end it, then clear")
+        fence = [] if self._writer is not None else [self._fence()]
+        self.end_segment([*fence, *moves.clearing(self.fold)])
+        self.plan = revive(self.fold)
+
+    def _fence(self) -> dict[str, Any]:
+        """The record that takes the log over for an edit."""
+        assert self.writer is not None
+        return {"control": "fence", "epoch": self._epoch, "run": self.run, "why": "edit"}
+
+    # -- leaving ------------------------------------------------------------------------------------
+
+    def close(self, why: str = "cancelled") -> None:
+        """Let go of the session; an open turn is released, for `why` (see `Turn.release`)."""
+        if self.current is not None:
+            self.current.release(why)
+        if self._writer is not None and self._claims and self._writer.failure is None:
+            self._take_back(why)
+        if self._writer is not None:
+            self._writer.close(flush=False)
+        self._over = True
+
+    def _take_back(self, why: str) -> None:
+        """A claim of which no turn came leaves in good order."""
+        assert self._writer is not None
+        self._writer.beating = False
+        try:
+            self.fold.claim = None  # promises nothing more
+            self.commit([{"control": "turn-release", "why": why}], flush=Flush.NOW, end_segment=True)
+        except StreamError as error:
+            self.note("release-failed", str(error))
