@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from streams.buckets.base import Bucket
 from streams.buckets.memory import MemoryBucket, Space
 from streams.testing.faults import Call, Fault, FaultyBucket
 
@@ -85,10 +86,12 @@ class _Thread:
 
 
 class World:
-    """One store, one time, any number of processes."""
+    """One store, one time, any number of processes. `connect`: how a process reaches another store than the
+    one in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: Callable[[], Bucket] | None = None) -> None:
         self.space = Space()
+        self.connect = connect
         self.now = 0.0
         self.baton = threading.Semaphore(0)
         self.running: _Thread | None = None
@@ -143,7 +146,8 @@ class Process:
         self.dead = False
         self.frozen = False
         self.main: _Thread | None = None
-        self.bucket = FaultyBucket(MemoryBucket(self, space=world.space), plan, clock=self, hook=self._around)
+        store = world.connect() if world.connect is not None else MemoryBucket(self, space=world.space)
+        self.bucket = FaultyBucket(store, plan, clock=self, hook=self._around)
         self._acts: dict[tuple[int, When], Callable[[], object]] = {}
         self._tokens = 0
 

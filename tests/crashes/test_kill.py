@@ -82,7 +82,7 @@ def seed() -> int:
     return found
 
 
-@pytest.fixture(params=["file", "seaweed"])
+@pytest.fixture(params=["file", "seaweed-s3", "seaweed-minio"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str]]:
     """A fresh root's URL, and the environment that opens it."""
     if request.param == "file":
@@ -91,7 +91,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str
     host = endpoint.url.removeprefix("http://")
     keys = endpoint.keys
     env = {"AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key}
-    return f"minio://{host}/{endpoint.bucket}/kill-{os.getpid()}-{os.urandom(4).hex()}", env
+    path = f"{endpoint.bucket}/kill-{os.getpid()}-{os.urandom(4).hex()}"
+    s3 = f"s3://{path}?endpoint={endpoint.url}&region=us-east-1"
+    return s3 if request.param == "seaweed-s3" else f"minio://{host}/{path}", env
 
 
 def read_journal(path: Path) -> list[list[Any]]:
