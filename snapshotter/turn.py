@@ -37,6 +37,7 @@ from .core.values import clean, reason_text, to_plain
 from .editing import context_record, history_record, state_record
 from .errors import Deadline, Stalled
 from .signals import Terminated, guarded
+from .turnfacts import TurnFacts
 from .watch import Watch
 from .watchdog import close_quietly, stalled
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 _END = object()
 
 
-class Turn:
+class Turn(TurnFacts):
     """One turn, handed out by `Session.turns()`. Enter it, write its chunks, leave it."""
 
     def __init__(self, session: Session, item: Item | None, *, claimed: bool) -> None:
@@ -68,96 +69,6 @@ class Turn:
         self._pull_began = 0.0
         if claimed:
             self._begin()
-
-    # -- what it knows ----------------------------------------------------------------------------
-
-    @property
-    def session_id(self) -> str:
-        return self._session.id
-
-    def now(self) -> float:
-        """Seconds on the session's clock that never go back; for intervals."""
-        return self._session.clock.monotonic()
-
-    @property
-    def number(self) -> int:
-        """The turn's number in the session, from 1."""
-        turn = self._session.fold.open
-        if turn is not None and (self._claimed or self._ended):
-            return turn.turn
-        return self._session.fold.turn + (0 if self._claimed else 1)
-
-    @property
-    def attempt(self) -> int:
-        turn = self._session.fold.open
-        return turn.attempt if turn is not None else 1
-
-    @property
-    def message_id(self) -> str:
-        """The id of the assistant message that the turn produces now; "" before an action's first chunk."""
-        turn = self._session.fold.open
-        return turn.message_id if turn is not None else ""
-
-    @property
-    def message(self) -> Message | None:
-        """The message as a client shows it now."""
-        turn = self._session.fold.open
-        return turn.current() if turn is not None else None
-
-    @property
-    def messages(self) -> list[Message]:
-        """What the model should see: the history (a compacted context in its place), the inputs that this
-        turn answers, and what an interrupted attempt left of the answer. Repaired, without what providers do
-        not want to see again; in a resumed turn the model is told how to go on."""
-        return self._session.model_view(self._answer, self.kind if self.item is None else None)
-
-    @property
-    def inputs(self) -> list[dict[str, Any]]:
-        """The in records that this turn answers."""
-        fold = self._session.fold
-        if self.item is not None:
-            return list(self.item.inputs)
-        taken = fold.open.inputs if fold.open is not None else []
-        return [entry.record for n in taken if (entry := fold.inputs.get(n)) is not None]
-
-    @property
-    def body(self) -> Any:
-        """The request's own body, as the sender gave it; None where there was none."""
-        turn = self._session.fold.open
-        if turn is not None and turn.body is not None:
-            return turn.body
-        # One that did not fit into the turn's own record is still in its sender's.
-        return next((r["body"] for r in reversed(self.inputs) if r.get("body") is not None), None)
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The session's state. Read-only; `set_state` changes it."""
-        return self._session.fold.state
-
-    @property
-    def recovery_data(self) -> Any:
-        """The last `stash` of the attempts before this one."""
-        return self._recovery
-
-    @property
-    def stopped(self) -> bool:
-        """True once somebody asked to stop this turn. Asked for about once a second."""
-        return self._watch is not None and self._watch.stopped
-
-    @property
-    def durable_id(self) -> int:
-        """The id of the last record of the out log that would survive now."""
-        return self._session.writer.durable_id
-
-    @property
-    def dropped(self) -> int:
-        """Chunks that were dropped because they only repeated what an earlier attempt settled."""
-        return self._chunks.dropped
-
-    @property
-    def open(self) -> bool:
-        """True until the turn has ended in one way or another."""
-        return not self._ended
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -455,23 +366,6 @@ class Turn:
     def _end(self, status: str) -> None:
         self._ended, self.status = True, status
         self._session.current = None
-
-    # -- for the writer's and the watcher's threads --------------------------------------------------
-
-    @property
-    def streaming(self) -> bool:
-        """True while a text grows."""
-        return self._chunks.streaming
-
-    @property
-    def at_work(self) -> bool:
-        """True while a tool call is open."""
-        return bool(self._chunks.calls)
-
-    @property
-    def idle(self) -> float:
-        """Seconds since the last chunk."""
-        return self._chunks.idle
 
 
 def _too_late() -> Deadline:

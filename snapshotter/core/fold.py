@@ -25,14 +25,14 @@ from streams.errors import Gap, NewerVersion
 from . import edits
 from .accumulator import Accumulator
 from .budget import Ledger
-from .calls import Message, any_unsettled, calls_of, granted, locate, parts_of, with_part
+from .calls import Message, calls_of, granted, parts_of
 from .chain import Chain, free_id
-from .chunks import BOUNDARIES, mend, validate
+from .chunks import BOUNDARIES, validate
 from .cleanup import kept_on_drop
 from .controls import from_middle, mended
 from .inputs import InputLog
+from .late import late_output
 from .openturn import OpenTurn
-from .tool_parts import is_interrupted, is_settled, with_output, without_mark
 
 _NOTED = BOUNDARIES | {"abort", "error"}
 _OUTPUTS = ("tool-output-available", "tool-output-error")
@@ -189,7 +189,7 @@ class Fold:
             self._start(turn, number, chunk)
             kept = True
         elif kind in _OUTPUTS and turn.acc.find_call(str(chunk.get("toolCallId"))) is None:
-            kept = self._late_output(turn, chunk) or turn.acc.apply(chunk)
+            kept = late_output(self, turn, chunk) or turn.acc.apply(chunk)
         else:
             kept = turn.acc.apply(chunk)
         if kept and kind in _NOTED:
@@ -231,25 +231,6 @@ class Fold:
             report=self.note,
             frozen_parts=frozen,
         )
-
-    def _late_output(self, turn: OpenTurn, chunk: Record) -> bool:
-        """A final result for a call that is not in this message goes, once, to the newest message where
-        the call is unsettled."""
-        if self.strict:
-            validate(chunk, turn.acc.at + 1)
-        if chunk.get("preliminary") is True or mend(chunk)[0] is None:
-            return False
-        for index in range(len(turn.done) - 1, -1, -1):
-            moved = _with_late(turn.done[index], chunk)
-            if moved is not None:
-                turn.done[index] = moved
-                return True
-        for position in self.chain.unsettled():
-            moved = None if position == turn.slot else _with_late(self.chain.messages[position], chunk)
-            if moved is not None:
-                self.change(position, moved)
-                return True
-        return False
 
     # -- turns ------------------------------------------------------------------------------------
 
@@ -417,20 +398,6 @@ def _newer(record: Record) -> NewerVersion:
     return NewerVersion(
         f"record {record['id']} refers to a value stored apart, which this release does not read: upgrade"
         " snapshotter; nothing was changed"
-    )
-
-
-def _with_late(message: Message, chunk: Record) -> Message | None:
-    """The message with a late result laid over its unsettled call; None where it has none."""
-    if not any_unsettled(message):
-        return None
-    index = locate(message, {"toolCallId": chunk.get("toolCallId")})
-    if index is None or is_settled(message["parts"][index]):
-        return None
-    part = message["parts"][index]
-    mended = mend(chunk)[0] or chunk
-    return with_part(
-        message, index, with_output(without_mark(part) if is_interrupted(part) else part, mended)
     )
 
 
