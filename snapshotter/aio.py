@@ -39,7 +39,7 @@ from .database import Database
 from .database import open as open_sync
 from .following import Follower
 from .session import Session
-from .turn import Turn
+from .turn import BEGUN, DONE, MADE, Turn
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -305,25 +305,35 @@ class AsyncTurn(_Door):
 
     async def write(self, chunk: Any) -> Chunk | None:
         """As `Turn.write`. A chunk that is only buffered is written without leaving the event loop."""
+        return await self._put(self.turn.write_nowait, chunk)
+
+    async def _put(self, write: Callable[[Any], tuple[Chunk | None, bool]], chunk: Any) -> Chunk | None:
         if self.turn.may_block():
-            return await self._pool.finish(partial(self.turn.write, chunk))
-        out, barrier = self.turn.write_nowait(chunk)
+            out, barrier = await self._pool.finish(partial(write, chunk))
+        else:
+            out, barrier = write(chunk)
         if barrier:
             await self._pool.run(self.turn.flush)
         return out
 
-    async def tee(self, chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncGenerator[Chunk, None]:
+    def tee(self, chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncGenerator[Chunk, None]:
         """As `Turn.tee`, of an async or a plain iterable; the source is closed in any case. A stop or the
         deadline ends it within about a second, also while an async source is silent."""
+        self.turn.stream_is(MADE)
+        return self._tee(chunks)
+
+    async def _tee(self, chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncGenerator[Chunk, None]:
+        self.turn.stream_is(BEGUN)
         source = chunks if isinstance(chunks, AsyncIterable) else _as_async(chunks)
         iterator = aiter(source)
         try:
             while (chunk := await self._pull(iterator)) is not _END:
                 if self.turn.stopped:
-                    return
-                out = await self.write(chunk)
+                    break
+                out = await self._put(self.turn.pass_on, chunk)
                 if out is not None:
                     yield out
+            self.turn.stream_is(DONE)
         finally:
             close = getattr(source, "aclose", None)
             if close is not None:

@@ -46,6 +46,7 @@ class ChunkWriter:
         self._last = session.clock.monotonic()
         self.calls: set[str] = set()
         self.streaming = False
+        self.written = False
         self.dropped = 0
 
     @property
@@ -54,6 +55,7 @@ class ChunkWriter:
 
     def write(self, chunk: Any) -> tuple[Chunk | None, bool]:
         """Write one chunk; (the chunk to forward, whether it has to be flushed before anything goes on)."""
+        self.written = True
         if type(chunk) is dict and len(chunk) == 3:
             kind = chunk.get("type")
             names = DELTAS.get(kind) if type(kind) is str else None

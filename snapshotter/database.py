@@ -7,11 +7,13 @@ one thread each.
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +22,7 @@ from streams.buckets.base import Bucket
 from streams.buckets.memory import MemoryBucket
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
-from streams.errors import InvalidValue, Refused
+from streams.errors import InvalidId, InvalidValue, Refused
 from streams.store import Retries, Store
 
 from . import following, histories, sending
@@ -52,7 +54,7 @@ class SessionInfo:
 
 
 def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
-    url: str | None,
+    url: str | os.PathLike[str] | None,
     *,
     session: Any = None,
     durability: str = "stream",
@@ -81,6 +83,10 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     Raises InvalidId for a URL that is not understood, Misconfigured where a driver or credentials lack.
     """
     clock = clock or SystemClock()
+    if isinstance(url, os.PathLike):
+        url = Path(url).absolute().as_uri()
+    if url is not None and not isinstance(url, str):
+        raise InvalidId(f"a store's URL is a text, or the path of a folder, not {type(url).__name__}")
     if url is None:
         lost = "interrupted answers are not recovered" if hydrate else "conversations will not survive"
         warnings.warn(f"no store is given: {lost} this process", NotDurable, stacklevel=2)

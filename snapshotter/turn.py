@@ -32,6 +32,7 @@ from .core import moves
 from .core.calls import Message, calls_of, granted
 from .core.chunks import ChunkError
 from .core.cleanup import is_empty
+from .core.openturn import OpenTurn
 from .core.queue import Item
 from .core.values import clean, reason_text, to_plain
 from .editing import context_record, history_record, state_record
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 _END = object()
+MADE, BEGUN, DONE = "made", "begun", "done"  # how far a stream that is passed on has come
 
 
 class Turn(TurnFacts):
@@ -67,6 +69,7 @@ class Turn(TurnFacts):
         self._interrupt: Callable[[], object] | None = None
         self._on_stop = False
         self._pull_began = 0.0
+        self._stream: str | None = None
         if claimed:
             self._begin()
 
@@ -110,17 +113,30 @@ class Turn(TurnFacts):
 
         A plain iterable that blocks cannot be interrupted: a stop or the deadline ends the turn for others at
         once, but this loop only when the source says something. An async one (`AsyncTurn.tee`) is cancelled.
+
+        A stream that is left before its end makes the turn end as aborted; one that was never begun when the
+        block is left releases the turn, and leaving raises Refused.
         """
+        self.stream_is(MADE)
+        return self._tee(chunks)
+
+    def stream_is(self, state: str) -> None:
+        """How far the stream that is passed on has come: see `tee`."""
+        self._stream = state
+
+    def _tee(self, chunks: Iterable[Any]) -> Generator[Chunk, None, None]:
+        self.stream_is(BEGUN)
         source = iter(chunks)
         try:
             while (chunk := self._pull(source, chunks)) is not _END:
                 if self.stopped:
-                    return
+                    break
                 out, barrier = self.pass_on(chunk)
                 if barrier:
                     self._session.writer.flush()
                 if out is not None:
                     yield out
+            self.stream_is(DONE)
         finally:
             close = getattr(chunks, "close", None)
             if close is not None:
@@ -295,10 +311,24 @@ class Turn(TurnFacts):
             if not self._claimed or turn is None:
                 self._finish_unanswered()
                 return
-            status = "error" if turn.error is not None else "completed"
-            if self.stopped or turn.aborted:
-                status = "aborted"
-            self._close(status)
+            self._close(self._status(turn))
+
+    def _status(self, turn: OpenTurn) -> str:
+        """How a turn ends whose block is left in good order."""
+        if self.stopped or turn.aborted:
+            return "aborted"
+        if self._stream == MADE:
+            self.release()
+            raise Refused(
+                "the stream was never read: iterate `turn.tee(…)` inside the turn's block (a response that"
+                " streams later has to hold the block open); the turn was released"
+            )
+        if self._stream == BEGUN:
+            self._session.note("stream-left", "the stream was left before its end; the turn ends as aborted")
+            return "aborted"
+        if not self._chunks.written:
+            self._session.note("nothing-written", f"turn {turn.turn} ends without a single chunk")
+        return "error" if turn.error is not None else "completed"
 
     def fail(self, error: BaseException | str) -> None:
         """Seal the turn as an error: it is not picked up again. The partial answer is kept."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snapshotter import Busy, ChatRecovery, Database, Deadline, InvalidValue, aio
+from snapshotter import Busy, ChatRecovery, Database, Deadline, InvalidValue, Refused, aio
 from streams.buckets.base import Written
 from streams.buckets.memory import MemoryBucket
 
@@ -395,5 +395,31 @@ def test_a_boot_that_is_cancelled_takes_its_claim_back() -> None:
                 written = [record["control"] async for record in db.records("s", "out")]
             assert written == ["fence", "turn-release"]
             assert await answer(db, "s", Source()) == 1
+
+    run(test)
+
+
+def test_an_async_stream_survives_what_cannot_be_stored_and_has_to_be_read() -> None:
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket())) as db:
+            await db.send("s", "hi")
+            odd = [
+                {"type": "start"},
+                {"type": "tool-progress"},
+                {"type": "finish", "finishReason": "end_turn"},
+            ]
+            async with await db.boot("s") as session:
+                async for turn in session.turns():
+                    async with turn:
+                        seen = [chunk async for chunk in turn.tee(odd)]
+            assert [chunk["type"] for chunk in seen] == ["start", "tool-progress", "finish"]
+            assert seen[-1]["finishReason"] == "other"
+            await db.send("s", "again")
+            async with await db.boot("s") as session:
+                with pytest.raises(Refused, match="never read"):
+                    async for turn in session.turns():
+                        async with turn:
+                            turn.tee(odd)
+            assert (await db.peek("s")).resume.kind == "call_model"
 
     run(test)

@@ -688,6 +688,38 @@ def test_a_stream_that_is_passed_on_survives_what_cannot_be_stored(place: Place)
     assert place.db.peek(SID).resume.kind == "none"
 
 
+def test_a_stream_that_is_never_read_releases_the_turn(place: Place) -> None:
+    """The response is returned and streams later, when the block has long been left."""
+    place.send("u1")
+    with (
+        place.db.boot(SID) as session,
+        pytest.raises(Refused, match="never read"),
+        first_turn(session) as turn,
+    ):
+        turn.tee(iter(saying("x")))
+    assert place.db.peek(SID).resume.kind == "call_model"
+
+
+def test_a_stream_that_is_left_before_its_end_aborts_the_turn(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session:
+        with first_turn(session) as turn:
+            for chunk in turn.tee(iter([{"type": "start"}, *text("half"), *text("more", "u")])):
+                if chunk["type"] == "text-delta":
+                    break
+        assert [line["code"] for line in session.report] == ["stream-left"]
+    assert turn.status == "aborted"
+    assert place.db.history(SID)[-1]["parts"] == [{"type": "text", "text": "half", "state": "done"}]
+
+
+def test_a_turn_without_a_chunk_is_reported(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session:
+        with first_turn(session):
+            pass
+        assert [line["code"] for line in session.report] == ["nothing-written"]
+
+
 def test_a_broken_stream_is_refused_also_when_it_is_passed_on(place: Place) -> None:
     place.send("u1")
     with place.db.boot(SID) as session, pytest.raises(ChunkError), first_turn(session) as turn:

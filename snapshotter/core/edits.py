@@ -207,7 +207,7 @@ def newest_for(messages: list[Message], positions: list[int], entry: Input) -> i
 def apply_answer(fold: Fold, entry: Input) -> None:
     position = answer_position(fold, entry)
     if position is None or (fold.open is not None and position == fold.open.slot):
-        fold.note("unknown-call", f"input {entry.id} answers a call that is not in the history")
+        fold.note("unknown-call", f"input {entry.id} answers no waiting call: unknown, or closed meanwhile")
         return
     old = fold.chain.messages[position]
     new = answer_call(old, entry.record)

@@ -172,7 +172,9 @@ def _answers(
         position = _answer_target(fold, view, entry)
         if position is None:
             queue.spent.add(entry.id)
-            queue.note("unknown-call", entry.id, "answers a call that is not in the history; spent")
+            queue.note(
+                "unknown-call", entry.id, "answers no waiting call: unknown, or closed meanwhile; spent"
+            )
         else:
             groups.setdefault(position, []).append(entry)
     done: set[int] = set()
