@@ -1,0 +1,67 @@
+"""The async twin of agent_worker.py: the same worker, for an agent that is awaited.
+
+python examples/agent_worker_async.py file:///tmp/chats
+"""
+
+import asyncio
+import sys
+
+import snapshotter
+from snapshotter import aio
+
+charged = []  # stands for the world outside: what the tool really did
+
+
+async def agent(messages):
+    """Stands for your agent: one tool call, then the answer. It goes by what the messages say."""
+    calls = [p for m in messages for p in m["parts"] if p.get("type") == "tool-charge"]
+    yield {"type": "start"}
+    yield {"type": "start-step"}
+    if not calls:
+        yield {"type": "tool-input-available", "toolCallId": "c1", "toolName": "charge", "input": {"sum": 5}}
+        await asyncio.sleep(0)
+        charged.append(5)
+        yield {"type": "tool-output-available", "toolCallId": "c1", "output": "paid"}
+        yield {"type": "finish-step"}
+        yield {"type": "start-step"}
+        paid = True
+    else:
+        paid = calls[-1]["state"] == "output-available"
+    yield {"type": "text-start", "id": "t"}
+    for word in ["It ", "is ", "paid." if paid else "unclear; ask your bank."]:
+        yield {"type": "text-delta", "id": "t", "delta": word}
+    yield {"type": "text-end", "id": "t"}
+    yield {"type": "finish-step"}
+    yield {"type": "finish", "finishReason": "stop"}
+
+
+async def handler(event, db):
+    """One delivery of a queue message. True: acknowledge it."""
+    try:
+        async with await db.boot(
+            receipt=event["receipt"],
+            deadline=event.get("seconds_left"),
+            takeover=event.get("others_are_dead", False),
+        ) as session:
+            async for turn in session.turns():
+                async with turn:
+                    async for _chunk in turn.tee(agent(turn.messages)):
+                        pass  # forward it to whoever listens
+    except snapshotter.Retryable:
+        return False
+    return True
+
+
+async def main(url):
+    async with aio.open(url) as db:
+        event = {"receipt": str(await db.send("shop", "Charge me five.")), "seconds_left": 60.0}
+        assert await handler(event, db)
+        assert await handler(event, db), "a second delivery finds it answered"
+        _, answer = await db.history("shop")
+        print("".join(part.get("text", "") for part in answer["parts"]))
+        assert charged == [5]
+        print("ok")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "memory://shop"))
