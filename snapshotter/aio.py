@@ -40,6 +40,7 @@ from .database import open as open_sync
 from .following import Follower
 from .session import Session
 from .turn import BEGUN, DONE, MADE, Turn
+from .watchdog import close_in_time
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -335,9 +336,7 @@ class AsyncTurn(_Door):
                     yield out
             self.turn.stream_is(DONE)
         finally:
-            close = getattr(source, "aclose", None)
-            if close is not None:
-                await close()
+            await close_in_time(source)
 
     async def _pull(self, source: AsyncIterator[Any]) -> Any:
         """The source's next chunk, or _END, also when the turn is stopped, under the eye of the turn's

@@ -17,7 +17,15 @@ soon as it comes back, and nobody waits for that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 
@@ -27,6 +35,7 @@ from .errors import Stalled
 
 T = TypeVar("T")
 
+GRACE = 5.0  # seconds that a source is given to end once it was told to
 _END = object()
 
 
@@ -94,7 +103,7 @@ class _Reader:
         clock.spawn(self._run, "watchdog")
 
     def _run(self) -> None:
-        iterator = iter(self._source)
+        iterator: Iterator[Any] | None = None
         while True:
             with self._cond:
                 while not self._asked and not self._left:
@@ -104,6 +113,7 @@ class _Reader:
                 self._asked = False
             item, error = _END, None
             try:
+                iterator = iter(self._source) if iterator is None else iterator
                 item = next(iterator, _END)
             except BaseException as raised:  # noqa: BLE001 - it is the consumer's
                 error = raised
@@ -177,8 +187,7 @@ async def _watch_async(
             finally:
                 if not task.done():
                     task.cancel()
-                    with suppress(BaseException):
-                        await task
+                    await _in_time(task)
             item = task.result()
             if item is _END:
                 return
@@ -188,9 +197,25 @@ async def _watch_async(
             on_stall()
         raise
     finally:
-        close = getattr(chunks, "aclose", None)
-        if close is not None:
-            await close()
+        await close_in_time(chunks)
+
+
+async def close_in_time(source: Any) -> None:
+    """Close an async source; one that takes long goes on closing beside the caller, and one that still runs,
+    since it resists its cancellation, is left alone."""
+    close = getattr(source, "aclose", None)
+    if close is not None and not getattr(source, "ag_running", False):
+        task = asyncio.ensure_future(close())
+        if await _in_time(task):
+            task.result()
+
+
+async def _in_time(task: asyncio.Future[Any]) -> bool:
+    """Wait for a task that should be over soon; False when it is not, and then nobody looks at it again."""
+    done, _ = await asyncio.wait({task}, timeout=GRACE)
+    if not done:
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+    return bool(done)
 
 
 async def _next(iterator: AsyncIterator[Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -218,3 +219,35 @@ def test_a_stall_of_an_async_model() -> None:
     assert closed == [True]
     (released,) = place.controls("turn-release")
     assert released["why"] == "stall"
+
+
+def test_an_error_of_the_source_s_beginning_is_told() -> None:
+    class Refusing:
+        def __iter__(self) -> Iterator[int]:
+            raise ConnectionError("model refused")
+
+    with pytest.raises(ConnectionError, match="model refused"):
+        list(watch(Refusing(), 30.0))
+
+
+def test_an_async_source_that_resists_does_not_hold_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snapshotter.watchdog.GRACE", 0.05)
+
+    async def test() -> None:
+        free = asyncio.Event()
+
+        async def stubborn() -> AsyncIterator[int]:
+            yield 1
+            while not free.is_set():
+                with suppress(asyncio.CancelledError):
+                    await free.wait()
+
+        seen = []
+        with pytest.raises(Stalled):
+            async for item in watch(stubborn(), 0.05):
+                seen.append(item)
+        assert seen == [1]
+        free.set()
+        await asyncio.sleep(0)
+
+    asyncio.run(test())
