@@ -6,20 +6,23 @@ hook cannot: which inputs are owed, which turn is open, and what it has written 
 
 * The hook is asked before the fold, and its answer is where the fold begins. What the log above the cursor
   is about to make anew is left out of it first, or it would stand there twice.
-* By id its messages win over the log's. Of three things the log knows more: the message that an open turn is
-  writing, an answer that went on after the host stored it, and an edit that bears its target's own id.
-* The cursor moves only past what the hook has been seen to hold. A worker that dies between the end of a turn
-  and the host's own write loses nothing: the turn is still in the tail.
+* By id its messages win over the log's. Of four things the log knows more: the message that an open turn is
+  writing, an answer that went on after the host stored it, an answer with a settled call that the hook's copy
+  lacks (the host stored text that a later attempt took back), and an edit that bears its target's own id.
+* The cursor moves only past what the hook has been seen to hold, every settled call with it. A worker that
+  dies between the end of a turn and the host's own write loses nothing: the turn is still in the tail.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from snapshotter.core.calls import Message, answer_call, parts_of
+from snapshotter.core.calls import MARK, Message, Part, answer_call, calls_of, parts_of
 from snapshotter.core.chain import Chain, id_of
 from snapshotter.core.fold import Fold
+from snapshotter.core.tool_parts import is_settled
 from snapshotter.core.values import clean
 from streams.errors import InvalidValue
 
@@ -89,15 +92,16 @@ class Hydration:
         return list(reversed(found.values()))
 
     def finish(self, fold: Fold) -> bool:
-        """Let the hook's messages win by id. True when the hook holds every settled message, and all that a
-        snapshot from before there was a hook holds: then the cursor may move."""
+        """Let the hook's messages win by id. True when the hook holds every settled message with its settled
+        calls, and all that a snapshot from before there was a hook holds: then the cursor may move."""
         self._without_stand_ins(fold)
         turn = fold.open
         held = all(id_of(message) in self._known for message in self._stored)
         for position, message in enumerate(fold.chain.messages):
             won = self._winner(message)
             own = self._known.get(id_of(message))
-            held = held and own is not None and (won is not message or own == message)
+            held = held and own is not None and not _lacks(own, message)
+            held = held and (won is not message or own == message)
             if won != message and (turn is None or position != turn.slot):
                 fold.chain.set(position, won)
         if turn is not None:
@@ -105,14 +109,16 @@ class Hydration:
         return held
 
     def _winner(self, message: Message) -> Message:
-        """The hook's message, where it has one; the log's where that is an edit, or goes on where the hook's
-        ends. A call that the log knows to be settled is settled in the hook's, too."""
+        """The hook's message, where it has one; the log's where that is an edit, goes on where the hook's
+        ends, or has a settled call that the hook's lacks. A call that both have, and that the log knows to be
+        settled, is settled in the hook's, too."""
         own = self._known.get(id_of(message))
         if own is None or own == message:
             return message if own is None else own
         if id_of(message) in self._edited or _goes_on(own, message):
             return message
-        return answer_call(own, {"kind": "message", "message": message})
+        merged = answer_call(own, {"kind": "message", "message": message})
+        return message if _lacks(merged, message) else merged
 
     def _without_stand_ins(self, fold: Fold) -> None:
         gone = {id(message) for message in self._stand_ins}
@@ -128,6 +134,28 @@ def _goes_on(old: Message, new: Message) -> bool:
     """True when a message is what an older one became: the same kinds of parts, and more of them."""
     kinds = [[part.get("type") for part in parts_of(message)] for message in (old, new)]
     return len(kinds[0]) < len(kinds[1]) and kinds[1][: len(kinds[0])] == kinds[0]
+
+
+def _lacks(own: Message, message: Message) -> bool:
+    """True when a message has a settled call that a copy of it has not, or has not settled. Ids of calls are
+    not unique: as many have to be settled in the copy."""
+    return bool(
+        _settled(message) - Counter(part["toolCallId"] for _, part in calls_of(own) if is_settled(part))
+    )
+
+
+def _settled(message: Message) -> Counter[str]:
+    """How often each call id is settled by an output or a denial. A superseded call has neither: it is closed
+    in the log after the host stored its message, and no turn hands that change to the host."""
+    return Counter(
+        part["toolCallId"] for _, part in calls_of(message) if is_settled(part) and not _superseded(part)
+    )
+
+
+def _superseded(part: Part) -> bool:
+    marks = part.get("resultProviderMetadata")
+    own = marks.get(MARK) if isinstance(marks, dict) else None
+    return isinstance(own, dict) and own.get("superseded") is True
 
 
 def _inputs_of(record: Record, inputs: dict[int, Record]) -> list[Record]:

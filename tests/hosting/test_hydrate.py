@@ -150,6 +150,65 @@ def test_an_answer_that_is_continued_keeps_its_place(app: App) -> None:
     assert app.shown() == ["hi", "thanks", "hi", "two"]
 
 
+def outputs(messages: list[Message]) -> list[tuple[str, Any]]:
+    return [(p["toolCallId"], p.get("output")) for m in messages for p in m["parts"] if "toolCallId" in p]
+
+
+def test_a_settled_call_that_the_hooks_copy_lacks_is_not_lost(app: App) -> None:
+    start = [{"type": "start"}, {"type": "start-step"}]
+    app.send("u1")
+    session = app.place.db.boot(SID)
+    turn = first_turn(session)
+    write_all(turn, [*start, call("c1"), result("c1", "one"), *text("never durable")])
+    app.keep(turn.message)
+    die(session)
+    with app.place.db.boot(SID, takeover=True) as session:
+        turn = first_turn(session)
+        write_all(turn, [*start, call("c2"), result("c2", "paid"), *text("all done")])
+        turn.complete()
+        whole = session.fold.chain.messages[-1]
+    both = [("c1", "one"), ("c2", "paid")]
+    assert outputs(app.place.db.history(SID)) == both
+    for name in ("u2", "u3"):  # the cursor stays where it is: nobody else has the second call
+        app.send(name)
+        app.work(name)
+        assert app.snapshot() is None or app.snapshot()["lastOutEventId"] == "0"
+        assert outputs(app.place.db.history(SID)) == both
+    app.messages = [whole if m["id"] == whole["id"] else m for m in app.messages]
+    app.send("u4")
+    app.work("four")
+    assert app.snapshot()["lastOutEventId"] != "0"
+    assert outputs(app.place.db.history(SID)) == both
+
+
+def test_a_call_that_is_settled_only_in_the_log_keeps_the_cursor(app: App) -> None:
+    app.send("u1")
+    with app.place.db.boot(SID) as session:
+        turn = first_turn(session)
+        write_all(turn, [{"type": "start"}, call()])
+        app.keep(turn.message)
+        write_all(turn, [result(output="paid")])
+        turn.complete()
+    for name in ("u2", "u3"):
+        app.send(name)
+        app.work(name)
+        assert outputs(app.place.db.history(SID)) == [("c1", "paid")]
+    assert app.snapshot() is None or app.snapshot()["lastOutEventId"] == "0"
+
+
+def test_a_superseded_call_does_not_keep_the_cursor(app: App) -> None:
+    app.send("u1")
+    with app.place.db.boot(SID) as session:
+        turn = first_turn(session)
+        write_all(turn, [{"type": "start"}, call("c1", "ask_user")])
+        turn.complete()
+        app.keep(session.fold.chain.messages[-1])
+    for name in ("u2", "u3"):
+        app.send(name)
+        app.work(name)
+    assert app.snapshot()["lastOutEventId"] != "0"
+
+
 def test_what_the_host_removed_stays_removed(app: App) -> None:
     for name in ("u1", "u2"):
         app.send(name)
