@@ -109,6 +109,16 @@ def check_newest(store: Store, sid: str, snapshot: Stored, ends: Ends) -> int:
     )
 
 
+def receipt_gap(store: Store, number: int, newest: int) -> Gap:
+    """Why there is no boot for this receipt: it names an input above all that are here."""
+    return Gap(
+        f"in log: the receipt names input {number}, and there are inputs up to {newest} here:"
+        f" was it sent to another store or session than {store.url}?",
+        log="in",
+        missing=(newest + 1, number),
+    )
+
+
 def check_receipt(snapshot: Stored, record: Record) -> None:
     """Raise Gap where the snapshot knows another input than this one at its place, as after a loss."""
     number = record["id"]

@@ -4,7 +4,8 @@ A worker that dies while it loads leaves no trace, and a queue would kill one wo
 leaves one. It reads the newest names of both logs, waits for a living holder, writes `fence why=boot` with
 the input it comes for, and keeps its lease while it loads. Then it counts, with next to nothing loaded:
 what has killed too often is sealed as exhausted where it stands; else the session is loaded. A claim that
-leaves in good order takes itself back by a turn-release; one that lost its place was never there.
+leaves in good order takes itself back by a turn-release, also where it is interrupted before the session
+is handed out; one that lost its place was never there.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from streams.records import Cursor, Segment
 from streams.store import Store
 from streams.writer import Flush, Writer
 
+from .agreeing import receipt_gap
 from .core.budget import Incident
 from .core.chunks import delta_of
 from .core.tally import Tally
 from .core.values import reason_text
-from .loading import SLACK, Holder, Loaded, Watched, newest_input
+from .loading import SLACK, Holder, Loaded, Watched, newest_input, next_input
 from .recovering import busy
 from .recovery import ChatRecovery, Hooks, RecoveryContext
 
@@ -55,13 +57,16 @@ class Claim:
         return self.may_beat()
 
     def leave(self, why: str = "error") -> None:
-        """Take the claim back. Never raises: one that cannot looks like a death, which is safe."""
-        self.writer.beating = False
+        """Take the claim back, once. No error comes out of it: one that cannot looks like a death, which is
+        safe. Only an interrupt ends the wait for it, and the lease is not kept then either."""
         self.lease = lambda: 0
-        with suppress(StreamError):
-            body = {"control": "turn-release", "why": why}
-            self.writer.append(body, flush=Flush.NOW, end_segment=True)
-        self.writer.close(flush=False)
+        try:
+            self.writer.beating = False
+            with suppress(Exception):
+                body = {"control": "turn-release", "why": why}
+                self.writer.append(body, flush=Flush.NOW, end_segment=True)
+        finally:
+            self.writer.close(flush=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class Claiming:
     cause: str | None
     before_write: Callable[[], None]
     notes: list[dict[str, Any]] = field(default_factory=list)
+    begun: list[Claim] = field(default_factory=list)
 
     @property
     def hooks(self) -> Hooks:
@@ -89,8 +95,10 @@ class Claiming:
     def load(self, read: Callable[[], Loaded]) -> tuple[Loaded, Claim | None]:
         """Claim the session, count, and load it with `read`. No claim where nothing is owed in it.
 
-        Raises Busy, and what requests raise.
+        Raises Busy, Gap where the input that the worker comes for is not there (nothing is written then), and
+        what requests raise. The caller has to `leave` unless it hands the session out.
         """
+        self._check_number()
         end = self.store.clock.monotonic() + self.wait
         for _ in range(_TRIES):
             try:
@@ -102,13 +110,25 @@ class Claiming:
             return self._loaded(claim, read), claim
         raise Busy(f"session {self.session!r}: other workers are faster each time", retry_after=5.0)
 
+    def leave(self) -> None:
+        """Take back whatever still stands. What was taken back, sealed or lost already stays as it is."""
+        for claim in self.begun:
+            claim.leave()
+
+    def _check_number(self) -> None:
+        """A receipt of another store or session must not leave a claim here. The listing is asked first:
+        to read the input may be what kills."""
+        if self.number is None or (newest := newest_input(self.store, self.sid)) >= self.number:
+            return
+        if next_input(self.store, self.sid, self.number) is None:  # the listing may be old
+            raise receipt_gap(self.store, self.number, newest)
+
     def _loaded(self, claim: Claim | None, read: Callable[[], Loaded]) -> Loaded:
-        """What kills a process cannot be caught; what only fails did not kill."""
+        """What kills a process cannot be caught; what only fails, or was told to stop, did not kill. All else
+        (memory that ran out, a time limit) is what a claim counts: it stands, and is kept no longer."""
         try:
             loaded = read()
-        except StreamError:
-            if claim is not None:
-                claim.leave()
+        except (StreamError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException:
             if claim is not None:
@@ -164,6 +184,7 @@ class Claiming:
         body = {"control": "fence", "epoch": epoch, "run": run, "why": "boot", "for": newest}
         if self.cause is not None:
             body["cause"] = reason_text(self.cause)
+        self.begun.append(claim)
         claim.writer.append(body, flush=Flush.NOW, end_segment=True)
         claim.writer.beating = True
         return claim
@@ -171,15 +192,11 @@ class Claiming:
     def _counted(self, claim: Claim, end: float) -> bool:
         """Count before anything is loaded; False when something was sealed."""
         store, clock = self.store, self.store.clock
-        try:
-            blob = store.get(keys.snapshot(self.sid))
-            tally = Tally.of_snapshot(blob.data if blob is not None else None, self.sid)
-            if tally is None:
-                return True  # another writer's snapshot, or a damaged one: loading tells
-            tail = log.read_after(store, "out", self.sid, Cursor(tally.cursor, tally.nonce))
-        except StreamError:
-            claim.leave()
-            raise
+        blob = store.get(keys.snapshot(self.sid))
+        tally = Tally.of_snapshot(blob.data if blob is not None else None, self.sid)
+        if tally is None:
+            return True  # another writer's snapshot, or a damaged one: loading tells
+        tail = log.read_after(store, "out", self.sid, Cursor(tally.cursor, tally.nonce))
         for record in tail.records:
             tally.apply(record)
         newest = self.number or newest_input(store, self.sid)

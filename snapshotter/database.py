@@ -325,8 +325,12 @@ class Database(Senders, HostDoor):
             self._ensure,
         )
         hydrate = self._hydrator(session_id)
-        loaded, claimed = claiming.load(lambda: load(store, sid, receipt=number, hydrate=hydrate))
-        return self._session(session_id, sid, loaded, store, read, claim=claimed, **options)
+        try:
+            loaded, claimed = claiming.load(lambda: load(store, sid, receipt=number, hydrate=hydrate))
+            return self._session(session_id, sid, loaded, store, read, claim=claimed, **options)
+        except BaseException:
+            claiming.leave()  # nobody is there to close a session that was not handed out
+            raise
 
     def load(self, session_id: str, receipt: int | None = None, store: Store | None = None) -> Loaded:
         """The session as it is stored now: the state that its logs make, and who holds it."""

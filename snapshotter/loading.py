@@ -31,7 +31,7 @@ from streams.log import Listing, Tail, Vanished
 from streams.records import Cursor, Record
 from streams.store import Store
 
-from .agreeing import Ends, InputGone, Stored, check_newest, check_receipt, misfit, newest_inputs
+from .agreeing import Ends, InputGone, Stored, check_newest, check_receipt, misfit, newest_inputs, receipt_gap
 from .core.budget import Incident
 from .core.calls import Message
 from .core.fold import Fold
@@ -184,12 +184,7 @@ def _loaded(
         newest = first.ends_in[0]
         check_receipt(snapshot, first.inputs[0])
     if receipt is not None and receipt > max(snapshot.applied, newest):
-        raise Gap(
-            f"in log: the receipt names input {receipt}, and there are inputs up to {newest} here:"
-            f" was it sent to another store or session than {store.url}?",
-            log="in",
-            missing=(max(snapshot.applied, newest) + 1, receipt),
-        )
+        raise receipt_gap(store, receipt, max(snapshot.applied, newest))
     tail = Tail([], cursor, first.out)
     wants_tail = bool(first.out.above(cursor.id)) or snapshot.problem is not None
     calls: list[Callable[[], Any]] = []

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from chat_samples import SID, Place, die, first_turn, saying, text, write_all
 
+import snapshotter.claiming
 import snapshotter.database
-from snapshotter import Busy, ChatRecovery, Corrupt, Refused
+from snapshotter import Busy, ChatRecovery, Corrupt, Gap, Refused
+from snapshotter.claiming import Claiming
 from snapshotter.core.fold import Fold
 from snapshotter.core.snapshot import encode
 from snapshotter.core.tally import Tally
@@ -224,6 +226,114 @@ def test_no_snapshot_is_taken_while_claims_count(place: Place, monkeypatch: pyte
     assert place.db.peek(SID).incident.interruptions == 2
     place.answer()
     assert len(place.stored("sessions/")) == 1
+
+
+@pytest.mark.parametrize("sent", [0, 1])
+def test_a_claim_for_an_input_that_is_not_there_writes_nothing(place: Place, sent: int) -> None:
+    for n in range(sent):
+        place.send(f"u{n}")
+    before = place.stored("")
+    for options in ({}, {"claim": True}, {"delivery": 2}):
+        with pytest.raises(Gap, match="another store or session") as raised:
+            place.db.boot(receipt={"session": SID, "id": 9}, **options)
+        assert raised.value.missing == (sent + 1, 9)
+    assert place.stored("") == before
+    place.send("next")
+    place.answer()
+
+
+def test_a_claim_in_the_log_for_an_input_that_is_not_there_breaks_nothing(place: Place) -> None:
+    place.send("u1")
+    bogus = Claiming(
+        place.db.store, SID, place.db.sid(SID), place.db.recovery, 9, 0.0, False, None, lambda: None
+    )
+    claim = bogus._claim(0.0)
+    assert claim is not None
+    claim.writer.close(flush=False)  # it dies
+    assert place.controls("fence")[-1]["for"] == 9
+    place.clock.advance(60.0)
+    assert [m["id"] for m in place.db.history(SID)] == ["u1"]
+    place.answer()
+    place.send("u2")
+    place.answer(claim=True)
+    assert [m["role"] for m in place.db.history(SID)] == ["user", "assistant"] * 2
+
+
+def left_in_good_order(place: Place) -> None:
+    """Whoever comes next neither waits nor counts a death."""
+    assert place.records()[-1]["control"] == "turn-release"
+    length = len(place.records())
+    place.clock.advance(120.0)
+    assert len(place.records()) == length  # nobody beats any more
+    found = place.db.peek(SID)
+    assert (found.busy, found.incident.interruptions) == (None, 0)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TimeoutError])
+def test_a_claim_that_is_interrupted_while_it_counts_is_taken_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def stop(*_args: Any) -> Any:
+        raise error
+
+    place.send("u1")
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(Tally, "of_snapshot", stop)
+        place.db.boot(SID, claim=True)
+    left_in_good_order(place)
+
+
+def test_a_claim_that_is_interrupted_in_its_pause_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_seconds: float) -> None:
+        raise TimeoutError
+
+    place = Place(recovery=ChatRecovery())
+    place.send("u1")
+    killed_loads(place, 1, monkeypatch)
+    with monkeypatch.context() as patch, pytest.raises(TimeoutError):
+        patch.setattr(snapshotter.claiming, "_silence", lambda *_: 0.0)
+        patch.setattr(place.clock, "sleep", stop)
+        place.db.boot(SID, claim=True)
+    assert place.records()[-1]["control"] == "turn-release"
+    length = len(place.records())
+    place.clock.advance(120.0)
+    assert len(place.records()) == length
+    assert place.db.peek(SID).incident.interruptions == 1
+
+
+def test_a_claim_that_is_interrupted_while_it_seals_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_context: Any) -> None:
+        raise KeyboardInterrupt
+
+    recovery = ChatRecovery(max_backoff=0, max_interrupted_attempts=1, on_exhausted=stop)
+    place = Place(recovery=recovery)
+    place.send("u1")
+    killed_loads(place, 1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        place.db.boot(SID, claim=True)
+    assert place.records()[-1]["control"] == "turn-release"
+    length = len(place.records())
+    place.clock.advance(120.0)
+    assert len(place.records()) == length
+
+
+def test_a_claim_that_is_interrupted_while_it_loads_is_taken_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_args: Any, **_kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    place.send("u1")
+    with loading(stop, monkeypatch), pytest.raises(KeyboardInterrupt):
+        place.db.boot(SID, claim=True)
+    left_in_good_order(place)
+
+
+def test_a_claim_whose_session_is_refused_is_taken_back(place: Place) -> None:
+    place.send("u1")
+    with pytest.raises(ValueError, match="no such policy"):
+        place.db.boot(SID, claim=True, tool_policies={"x": "no such policy"})
+    left_in_good_order(place)
 
 
 # -- the tally against the fold ---------------------------------------------------------------------------

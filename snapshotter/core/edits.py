@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 
 def check_named(fold: Fold, record: Record) -> None:
-    """Raise Gap where a record names an input (`inputs`, `for`) that was not read."""
+    """Raise Gap where a record names an input (`inputs`, `for`) that was not read. A claim's `for` is what
+    its worker came for, by hearsay: nothing is taken from there, so it need not be there."""
     inputs = record.get("inputs")
-    named = [*inputs, record.get("for")] if isinstance(inputs, list) else [record.get("for")]
+    named = list(inputs) if isinstance(inputs, list) else []
+    if record.get("why") != "boot":
+        named.append(record.get("for"))
     number = max((n for n in named if type(n) is int), default=0)
     if number > fold.inputs.last:
         missing = (fold.inputs.last + 1, number)

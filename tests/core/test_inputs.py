@@ -103,7 +103,7 @@ def test_taken_anew_works_over_several_interrupted_turns() -> None:
 
 @pytest.mark.parametrize("last", [{}, {"for": 3}])
 def test_an_input_that_out_names_and_in_lacks_is_a_gap_of_in(last: dict[str, Any]) -> None:
-    named = {"control": "fence", "why": "boot"} | last if last else applied(3)
+    named = {"control": "fence", "why": "create"} | last if last else applied(3)
     expected = {"error": "gap", "log": "in", "missing": [2, 3]}
     assert fold_case(numbered([say("u1")]), numbered([named])) == expected
 
