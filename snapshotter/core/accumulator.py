@@ -42,9 +42,9 @@ class Accumulator(Draft):
     """One assistant message as chunks arrive. Not thread-safe.
 
     `message` seeds it (an assistant message; of another role only the id is taken) and is not changed.
-    `report` gets (code, detail) of what was skipped or mended. `orphan_output` gets a tool output for a
-    call that this message does not hold, for a caller that knows older messages: True says that it took
-    the output, False that it is an orphan (an error in strict mode, else a finding).
+    `report` gets (code, detail) of what was skipped or mended. A tool output for a call that this message
+    does not hold is an orphan (an error in strict mode, else a finding); a caller that knows other messages
+    asks `find_call` first.
     `frozen_parts` turns the replay filter on for the seed's first parts.
     `at` is the index of the newest chunk applied, -1 before the first.
     """
@@ -55,14 +55,12 @@ class Accumulator(Draft):
         *,
         strict: bool = False,
         report: Report | None = None,
-        orphan_output: Callable[[Chunk], bool] | None = None,
         frozen_parts: int = 0,
     ) -> None:
         super().__init__(message or {}, frozen_parts)
         self.at = -1
         self.strict = strict
         self._report = report
-        self._orphan_output = orphan_output
         self._final = {index for index, part in enumerate(self._parts[:frozen_parts]) if is_settled(part)}
         self._fast: dict[str, tuple[str, str, Mapping[str, list[str]]]] = {
             "text-delta": ("id", "delta", self._texts),
@@ -244,11 +242,9 @@ class Accumulator(Draft):
 
     def _tool_output(self, chunk: Chunk) -> bool:
         index = self.find_call(chunk["toolCallId"])
-        if index is not None:
-            return self._change(index, chunk, with_output)
-        if self._orphan_output is not None and self._orphan_output(chunk):
-            return False
-        return self._orphan(chunk, "toolCallId", "call")
+        if index is None:
+            return self._orphan(chunk, "toolCallId", "call")
+        return self._change(index, chunk, with_output)
 
     def _tool_request(self, chunk: Chunk) -> bool:
         index = self.find_call(chunk["toolCallId"])

@@ -275,15 +275,14 @@ def test_what_can_be_mended_is_mended() -> None:
     assert [code for code, _ in run.findings] == ["mended-chunk"] * 3 + ["bad-chunk", "unknown-chunk"]
 
 
-def test_an_output_for_another_message_is_offered_to_the_caller() -> None:
-    offered: list[Chunk] = []
+def test_an_output_for_another_message_is_an_orphan() -> None:
     stray = output("elsewhere", 1)
-    for taken in (True, False):
-        run = Run(stray, orphan_output=lambda chunk, taken=taken: offered.append(chunk) or taken)
-        assert run.kept == [False]
-        assert run.findings == ([] if taken else [("orphan-output", "tool-output-available elsewhere")])
-    assert offered == [stray, stray]
-    assert not Accumulator(strict=True, orphan_output=lambda _: True).apply(stray)
+    run = Run(stray)
+    assert run.kept == [False]
+    assert run.findings == [("orphan-output", "tool-output-available elsewhere")]
+    assert run.acc.find_call("elsewhere") is None
+    with pytest.raises(ChunkError):
+        Accumulator(strict=True).apply(stray)
 
 
 FIELD_VALUES = st.sampled_from(
