@@ -12,7 +12,7 @@ from typing import Any, Final
 Record = dict[str, Any]
 
 _TYPES: Final[dict[str, type]] = {
-    **dict.fromkeys(("ts", "turn", "attempt", "epoch", "seen", "for"), int),
+    **dict.fromkeys(("ts", "turn", "attempt", "epoch", "seen", "for", "parts"), int),
     **dict.fromkeys(("run", "mode", "status", "why", "cause", "control", "upto", "messageId", "op"), str),
     **dict.fromkeys(("inputs", "clientTools", "messages", "unset"), list),
     **dict.fromkeys(("set", "message"), dict),

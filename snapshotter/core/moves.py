@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .calls import parts_of
 from .fold import Fold
 from .queue import Item
 from .resume import MODES
@@ -97,6 +98,8 @@ def opening(
         head = [*spending(plan), *interrupting(fold), *(between or ())]
         start |= _request(item)
     start |= {"epoch": fold.epoch + 1, "run": run, "seen": fold.inputs.last, "mode": mode, "messageId": named}
+    if item is not None and mode == "continue" and (at := fold.chain.find(named)) is not None:
+        start["parts"] = len(parts_of(fold.chain.messages[at]))
     if client_tools is not None:
         start.setdefault("clientTools", client_tools)
     if cause is not None:

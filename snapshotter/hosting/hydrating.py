@@ -9,6 +9,8 @@ hook cannot: which inputs are owed, which turn is open, and what it has written 
 * By id its messages win over the log's. Of four things the log knows more: the message that an open turn is
   writing, an answer that went on after the host stored it, an answer with a settled call that the hook's copy
   lacks (the host stored text that a later attempt took back), and an edit that bears its target's own id.
+* An answer that the tail goes on with, the hook may have at either length. The turn-start says how many parts
+  stood there, so the hook's copy is cut to them, and the tail adds the rest once.
 * The cursor moves only past what the hook has been seen to hold, every settled call with it. A worker that
   dies between the end of a turn and the host's own write loses nothing: the turn is still in the tail.
 """
@@ -67,10 +69,10 @@ class Hydration:
                 coming.add(own)
         taken = [entry for record in tail for entry in _inputs_of(record, known)]
         self._edited = {str(e["messageId"]) for e in taken if e.get("kind") == "edit" and _brought(e) is None}
-        continued = {r.get("messageId") for r in tail if r.get("mode") == "continue"}
-        born = {named for r in tail if r.get("mode") != "continue" for named in _made(r, {})}
-        coming -= continued - born
-        kept = [message for message in self._given if id_of(message) not in coming]
+        continued = _continued(tail)
+        coming -= continued.keys()
+        given = (message for message in self._given if id_of(message) not in coming)
+        kept = [_shortened(message, continued.get(id_of(message))) for message in given]
         self._stand_ins = self._missing({id_of(message) for message in kept}, known, tail)
         fold.chain = Chain([*kept, *self._stand_ins])
 
@@ -156,6 +158,26 @@ def _superseded(part: Part) -> bool:
     marks = part.get("resultProviderMetadata")
     own = marks.get(MARK) if isinstance(marks, dict) else None
     return isinstance(own, dict) and own.get("superseded") is True
+
+
+def _continued(tail: Sequence[Record]) -> dict[str, int | None]:
+    """The messages that the tail goes on with and did not begin, with how many parts they had then."""
+    first: dict[str, Record] = {}
+    for record in tail:
+        for named in _made(record, {}):
+            first.setdefault(named, record)
+    return {
+        named: parts if type(parts := record.get("parts")) is int else None
+        for named, record in first.items()
+        if record.get("mode") == "continue"
+    }
+
+
+def _shortened(message: Message, parts: int | None) -> Message:
+    """A message without what the tail is about to add to it: the hook may have stored that already."""
+    if parts is None or not 0 <= parts < len(message["parts"]):
+        return message
+    return {**message, "parts": message["parts"][:parts]}
 
 
 def _inputs_of(record: Record, inputs: dict[int, Record]) -> list[Record]:

@@ -151,6 +151,7 @@ def test_answers_continue_their_message() -> None:
         "seen": 0,
         "mode": "continue",
         "messageId": "a1",
+        "parts": 2,
     }
 
 

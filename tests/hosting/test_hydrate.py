@@ -288,3 +288,23 @@ def test_without_a_store_one_warning_says_what_is_lost() -> None:
         db.send(SID, user("u1"))
         with db.boot(SID) as session:
             assert len(first_turn(session).messages) == 2
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_an_answer_that_goes_on_is_whole_whether_the_host_stored_the_rest_or_not(
+    app: App, stored: bool
+) -> None:
+    app.send("u1")
+    with app.place.db.boot(SID, client_tools=["where"]) as session:
+        for turn in session.turns():
+            with turn:
+                write_all(turn, [{"type": "start"}, {"type": "start-step"}, call("c1", "where")])
+            app.keep(session.fold.chain.messages[-1])
+    app.place.db.tool_result(SID, "c1", "home")
+    app.work("found you", keep=stored)
+    assert app.snapshot()["lastOutEventId"] != "0"  # the cursor stands between the two turns
+    shown = ("assistant", ["step-start:", "tool-where:output-available", "step-start:", "found you"])
+    assert shape(app.place.db.history(SID))[-1] == shown
+    app.send("u2")
+    app.work("two")
+    assert shape(app.place.db.history(SID))[1] == shown

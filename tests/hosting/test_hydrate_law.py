@@ -32,7 +32,8 @@ class Lazy:
 
 def course(rng: random.Random) -> list[tuple[str, int]]:
     """A course of events: (what happens, a number that decides how)."""
-    kinds = ["send", "work", "work", "die", "edit", "regenerate", "call", "store", "store"]
+    kinds = ["send", "work", "work", "die", "edit", "regenerate", "call", "ask", "ask", "reply", "reply"]
+    kinds += ["store", "store"]
     return [("send", 0), *((rng.choice(kinds), rng.randrange(1 << 16)) for _ in range(rng.randrange(3, 25)))]
 
 
@@ -47,9 +48,15 @@ def run(place: Place, event: str, n: int, host: Lazy | None) -> None:
         place.db.regenerate(SID)
     elif event == "store" and host is not None:
         host.kept = place.db.load(SID).fold.chain.messages
-    elif event in ("work", "die", "call"):
+    elif event == "reply":
+        calls = [
+            p for m in place.db.history(SID)[-1:] for p in m["parts"] if p.get("state") == "input-available"
+        ]
+        for waiting in calls[-1:]:
+            place.db.tool_result(SID, waiting["toolCallId"], f"reply {n}")
+    elif event in ("work", "die", "call", "ask"):
         place.clock.advance(3600)
-        with place.db.boot(SID) as session:
+        with place.db.boot(SID, client_tools=["where"]) as session:
             work(session, event, n)
 
 
@@ -64,7 +71,15 @@ def work(session: object, event: str, n: int) -> None:
             session.current = None  # type: ignore[attr-defined]
             return
         with turn:
-            write_all(turn, [call(f"c{n}"), result(f"c{n}")] if event == "call" else saying(f"done {n}"))
+            if event == "call":
+                write_all(turn, [call(f"c{n}"), result(f"c{n}")])
+            elif event == "ask":
+                write_all(
+                    turn, [{"type": "start"}, {"type": "start-step"}, call(f"q{n}", "where"), call(f"c{n}")]
+                )
+                write_all(turn, [result(f"c{n}")])
+            else:
+                write_all(turn, saying(f"done {n}"))
 
 
 @pytest.mark.parametrize("seed", range(25))
