@@ -71,6 +71,78 @@ def _message(r: random.Random) -> Message:
     return message
 
 
+HI = {"role": "user", "content": "hello"}
+
+
+def said(**more: Any) -> Message:
+    return {"role": "assistant", "content": "so far", **more}
+
+
+def asked(*calls: str, **more: Any) -> Message:
+    return said(tool_calls=[{"id": call, "name": f"tool-{n}"} for n, call in enumerate(calls)], **more)
+
+
+def gave(call: str) -> Message:
+    return {"role": "tool", "tool_call_id": call, "content": "done"}
+
+
+# Each place at which a conversation can break off, and what follows from it.
+EXAMPLES: dict[str, tuple[list[Message], dict[str, Any]]] = {
+    "nothing at all": ([], {"error": "empty"}),
+    "only instructions": ([{"role": "system", "content": "be kind"}], {"error": "empty"}),
+    "a question": ([HI], {"kind": "call_model", "unanswered": []}),
+    "an agent's message": ([HI, said(), {"role": "agent"}], {"kind": "call_model", "unanswered": []}),
+    "an answer without a stop": ([HI, said(stop=None)], {"error": "completed"}),
+    "an answer that ended": ([HI, said(stop="stop_sequence")], {"error": "completed"}),
+    "no call answered": ([HI, asked("a", "b")], {"kind": "recover_tools", "unanswered": ["a", "b"]}),
+    "one call answered": ([HI, asked("a", "b"), gave("b")], {"kind": "recover_tools", "unanswered": ["a"]}),
+    "all calls answered": (
+        [HI, asked("a", "b"), gave("b"), gave("a")],
+        {"kind": "call_model", "unanswered": []},
+    ),
+    "a result that nobody asked for": ([HI, gave("x")], {"error": "malformed"}),
+    "a result of another call": (
+        [HI, asked("a"), gave("x")],
+        {"kind": "recover_tools", "unanswered": ["a"]},
+    ),
+    "an error": ([HI, said(stop="error")], {"kind": "retry_response", "unanswered": []}),
+    "a lost connection": ([HI, said(stop="network_error")], {"kind": "retry_response", "unanswered": []}),
+    "a reason as an object": (
+        [HI, said(stop={"reason": "interrupted", "raw": "aborted"})],
+        {"kind": "retry_response", "unanswered": []},
+    ),
+    "the output limit": (
+        [HI, said(finish_reason="max_tokens")],
+        {"kind": "continue_response", "unanswered": []},
+    ),
+    "a pause": ([HI, said(stop_reason="paused")], {"kind": "call_model", "unanswered": []}),
+    "a refusal": ([HI, said(stop="safety")], {"error": "refused"}),
+    "a full context": ([HI, said(stop="context_length_exceeded")], {"error": "context_full"}),
+    "a stop nobody knows": ([HI, said(stop="tired")], {"error": "unknown_stop"}),
+    "a call in an answer that was cut off": (
+        [HI, asked("a", stop="interrupted")],
+        {"kind": "recover_tools", "unanswered": ["a"]},
+    ),
+    "an open call before another question": ([HI, asked("a"), HI], {"kind": "call_model", "unanswered": []}),
+    "one id for two calls, answered once": (
+        [HI, asked("a", "a"), gave("a")],
+        {"kind": "call_model", "unanswered": []},
+    ),
+    "a role nobody knows": ([{"role": "ghost"}], {"error": "bad_input"}),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_example_has_its_verdict(name: str) -> None:
+    history, expected = EXAMPLES[name]
+    assert ours(history) == expected
+
+
+def test_every_example_has_the_same_verdict() -> None:
+    lines = [history for history, _ in EXAMPLES.values()]
+    assert zett(lines) == [expected for _, expected in EXAMPLES.values()]
+
+
 def test_generated_histories_have_the_same_verdict() -> None:
     lines = histories(seed=1, count=8_000)
     seen: Counter[str] = Counter()
