@@ -15,7 +15,6 @@ between them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from types import TracebackType
@@ -54,7 +53,7 @@ class Turn(TurnFacts):
 
     def __init__(self, session: Session, item: Item | None, *, claimed: bool) -> None:
         self._session = session
-        self._lock = threading.RLock()
+        self._lock = session.clock.waiter()  # locks too are the clock's: a simulation sees who waits
         self._chunks = ChunkWriter(session)
         self._operations: list[dict[str, Any]] = []
         self._ended = False
