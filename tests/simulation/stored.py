@@ -1,0 +1,274 @@
+"""The stored bytes, read by themselves: segments, records, and what they say of the history.
+
+Written from FORMAT.md alone. Imports neither the engine nor its codec, so that a mistake of theirs is not
+made again here. `Shelf` is the little that a history can be judged by: the user messages in order, and
+between them the words with which each completed answer ended.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Record = dict[str, Any]
+WORD = re.compile(r"([\w-]+)~([\w-]+)\.(\d+|fin)")
+SEALED = ("completed", "error", "aborted", "exhausted")
+_KEY = re.compile(r"(in|out)/([^/]+)/(\d{16})-(\d+)\.jsonl")
+
+
+class Broken(Exception):
+    """Stored bytes that do not hold together. `key` names the object."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(f"{key}: {why}")
+        self.key = key
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One segment: its header, its records as stored."""
+
+    key: str
+    head: Record
+    records: list[Record]
+
+
+def read_piece(key: str, data: bytes) -> Piece:
+    """Raises Broken for anything that FORMAT.md does not allow."""
+    line, _, body = data.partition(b"\n")
+    try:
+        head = json.loads(line)
+        records = [json.loads(row) for row in body.split(b"\n") if row]
+    except ValueError as error:
+        raise Broken(key, f"no JSON: {error}") from error
+    covered, comma, told = line.rpartition(b',"hcrc":')
+    if not comma or zlib.crc32(covered) != int(told.rstrip(b"}")):
+        raise Broken(key, "the header's checksum is wrong")
+    if zlib.crc32(body) != head["crc"]:
+        raise Broken(key, "the checksum is wrong")
+    match = _KEY.fullmatch(key)
+    if match is None or (match[1], int(match[4])) != (head["log"], head["first"]):
+        raise Broken(key, "its name is not its header's")
+    if int(match[3]) != 9999999999999999 - head["first"]:
+        raise Broken(key, "its name does not count down")
+    expect = head["first"]
+    for record in records:
+        if record["id"] != expect:
+            raise Broken(key, f"record {record['id']} stands where {expect} is due")
+        expect += len(record.get("cuts", "1"))
+    if head["last"] != expect - 1:
+        raise Broken(key, f"ends at {expect - 1}, says {head['last']}")
+    return Piece(key, head, records)
+
+
+def pieces_of(objects: Mapping[str, bytes], log: str, sid: str) -> list[Piece]:
+    """The segments of a log in order; raises Broken unless they are one chain without a hole."""
+    found = [read_piece(key, data) for key, data in objects.items() if key.startswith(f"{log}/{sid}/")]
+    found.sort(key=lambda piece: piece.head["first"])
+    expect, nonce, epoch = 1, None, 0
+    for piece in found:
+        head = piece.head
+        if head["first"] != expect:
+            raise Broken(piece.key, f"begins at {head['first']}, due is {expect}")
+        if log == "out":
+            if head.get("prev") != nonce:
+                raise Broken(piece.key, "does not continue the one before")
+            if head["epoch"] < epoch:
+                raise Broken(piece.key, "an older worker wrote behind a newer one")
+            epoch = head["epoch"]
+        elif len(piece.records) != 1:
+            raise Broken(piece.key, "an in segment holds one record")
+        expect, nonce = head["last"] + 1, head["nonce"]
+    return found
+
+
+@dataclass
+class Turn:
+    """A turn as the out log tells it."""
+
+    number: int
+    inputs: list[int]
+    mode: str
+    message: str
+    run: str
+    attempts: int = 1
+    status: str | None = None
+    reason: str | None = None
+    words: set[str] = field(default_factory=set)
+    """Every word that it streamed, dropped attempts included."""
+
+
+@dataclass
+class Answer:
+    """An assistant message: its id, and the last words of the answers that it holds."""
+
+    message: str
+    fins: list[str] = field(default_factory=list)
+
+
+class Shelf:
+    """User messages (their ids) and answers, in the order of the history."""
+
+    def __init__(self, inputs: Mapping[int, Record]) -> None:
+        self.inputs = inputs
+        self.rows: list[str | Answer] = []
+        self.placed: set[str] = set()
+
+    @property
+    def users(self) -> list[str]:
+        return [row for row in self.rows if isinstance(row, str)]
+
+    @property
+    def fins(self) -> list[str]:
+        return [word for row in self.rows if isinstance(row, Answer) for word in row.fins]
+
+    def answer(self, message: str) -> Answer | None:
+        return next((r for r in self.rows if isinstance(r, Answer) and r.message == message), None)
+
+    def take(self, numbers: Iterable[int], before: Answer | None = None) -> None:
+        """A turn-start, or an input-applied, names these inputs."""
+        records = [self.inputs[number] for number in sorted(numbers)]
+        edits = [r for r in records if r["kind"] == "edit"]
+        targets = {r["messageId"] for r in edits}
+        last_of = {r["messageId"]: r for r in edits}
+        for record in records:
+            if record["kind"] == "regenerate":
+                self._cut(record.get("messageId"))
+            elif record["kind"] == "edit" and last_of[record["messageId"]] is record:
+                self._edit(record["messageId"], record["message"]["id"], targets)
+            elif record["kind"] == "message" and record["message"]["role"] == "user":
+                if record["message"]["id"] not in targets:
+                    self._add(record["message"]["id"], before)
+                else:
+                    self.placed.add(record["message"]["id"])
+
+    def _add(self, message: str, before: Answer | None) -> None:
+        if message in self.placed:
+            return
+        self.placed.add(message)
+        self.rows.insert(self.rows.index(before) if before in self.rows else len(self.rows), message)
+
+    def _edit(self, target: str, message: str, targets: set[str]) -> None:
+        if message in targets or message in self.placed:
+            return
+        if target in self.rows:
+            del self.rows[self.rows.index(target) :]
+        self._add(message, None)
+
+    def _cut(self, message: str | None) -> None:
+        found = self.answer(message) if message else None
+        if found is not None:
+            del self.rows[self.rows.index(found) :]
+
+    def copy(self) -> Shelf:
+        other = Shelf(self.inputs)
+        other.rows = [Answer(r.message, list(r.fins)) if isinstance(r, Answer) else r for r in self.rows]
+        other.placed = set(self.placed)
+        return other
+
+
+@dataclass
+class Story:
+    """What both logs of a session say. `shelves`: the history by out id, wherever no turn was open."""
+
+    inputs: dict[int, Record]
+    turns: list[Turn] = field(default_factory=list)
+    applied: set[int] = field(default_factory=set)
+    claims: int = 0
+    last: int = 0
+    open: Turn | None = None
+    ends: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Segment's last id → its nonce and first id."""
+    shelves: dict[int, tuple[Shelf, frozenset[int]]] = field(default_factory=dict)
+    """Segment's last id → the history there and the applied inputs."""
+    shelf: Shelf = field(init=False)
+    problems: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.shelf = Shelf(self.inputs)
+
+
+def story_of(objects: Mapping[str, bytes], sid: str) -> Story:
+    """Raises Broken where a log does not hold together; what a single writer must not do is in `problems`."""
+    story = Story({p.head["first"]: p.records[0] for p in pieces_of(objects, "in", sid)})
+    for piece in pieces_of(objects, "out", sid):
+        for record in piece.records:
+            _tell(story, record, piece)
+        story.last = piece.head["last"]
+        story.ends[story.last] = (piece.head["nonce"], piece.head["first"])
+        if story.open is None:
+            story.shelves[story.last] = (story.shelf.copy(), frozenset(story.applied))
+    return story
+
+
+def _tell(story: Story, record: Record, piece: Piece) -> None:
+    control = record.get("control")
+    turn = story.open
+    if control == "turn-start":
+        _start(story, record)
+    elif control == "turn-complete":
+        if turn is None or record["turn"] != turn.number:
+            story.problems.append(f"{record['id']}: ends turn {record['turn']}, which is not open")
+            return
+        _close(story, turn, record)
+    elif control == "input-applied":
+        before = story.shelf.answer(turn.message) if turn is not None else None
+        story.shelf.take([n for n in record["inputs"] if n not in story.applied], before)
+        story.applied.update(record["inputs"])
+    elif control == "fence" and record["why"] == "boot":
+        story.claims += 1
+    elif "chunk" in record:
+        if turn is None:
+            story.problems.append(f"{record['id']}: a chunk of no turn")
+        elif turn.run != piece.head["run"]:
+            story.problems.append(f"{record['id']}: a chunk of {piece.head['run']} in a turn of {turn.run}")
+        else:
+            turn.words.update(record["chunk"].get("delta", "").split())
+
+
+def _start(story: Story, record: Record) -> None:
+    turn = story.open
+    if turn is not None:
+        if record["turn"] != turn.number or record["attempt"] != turn.attempts + 1:
+            story.problems.append(f"{record['id']}: turn {record['turn']} begins inside turn {turn.number}")
+        turn.attempts, turn.run, turn.message = record["attempt"], record["run"], record["messageId"]
+        if not set(record["inputs"]) <= set(turn.inputs):
+            story.problems.append(f"{record['id']}: another attempt takes other inputs")
+        return
+    turn = Turn(record["turn"], record["inputs"], record["mode"], record["messageId"], record["run"])
+    story.problems += [
+        f"{record['id']}: input {number} was done before" for number in turn.inputs if number in story.applied
+    ]
+    story.shelf.take(turn.inputs)
+    if story.shelf.answer(turn.message) is None:
+        story.shelf.rows.append(Answer(turn.message))
+    story.open = turn
+    story.turns.append(turn)
+
+
+def _close(story: Story, turn: Turn, record: Record) -> None:
+    turn.status, turn.reason, story.open = record["status"], record.get("reason"), None
+    if turn.status in SEALED:
+        story.applied.update(turn.inputs)
+    answer = story.shelf.answer(turn.message)
+    if answer is not None and turn.status == "completed":
+        answer.fins += sorted(word for word in turn.words if word.endswith(".fin"))
+
+
+def words_of(message: Record) -> Iterator[list[str]]:
+    """The words of each text of an assistant message."""
+    for part in message["parts"]:
+        if part["type"] == "text":
+            yield part["text"].split()
+
+
+def outputs_of(messages: Iterable[Record]) -> Iterator[Any]:
+    """Every final output of a tool."""
+    for message in messages:
+        for part in message["parts"]:
+            if part.get("state") == "output-available" and not part.get("preliminary"):
+                yield part["output"]
