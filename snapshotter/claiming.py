@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams import keys, log
-from streams.errors import Busy, Fenced, StreamError
-from streams.log import Tail
+from streams.errors import Busy, Fenced, Gap, StreamError
+from streams.log import Tail, Vanished
 from streams.records import Cursor, Segment
 from streams.store import Store
 from streams.writer import Flush, Writer
@@ -196,7 +196,10 @@ class Claiming:
         tally = Tally.of_snapshot(blob.data if blob is not None else None, self.sid)
         if tally is None:
             return True  # another writer's snapshot, or a damaged one: loading tells
-        tail = log.read_after(store, "out", self.sid, Cursor(tally.cursor, tally.nonce))
+        try:
+            tail = log.read_after(store, "out", self.sid, Cursor(tally.cursor, tally.nonce))
+        except (Gap, Vanished):
+            return True  # trimmed, perhaps, and a checkpoint stands higher: loading tells
         for record in tail.records:
             tally.apply(record)
         newest = self.number or newest_input(store, self.sid)

@@ -11,7 +11,8 @@ overwritten.
 
 The readings are not one instant. Whenever one lacks what another speaks of, it is made again: the in log
 where the out log or the snapshot names a newer input, the out log where the snapshot stands at a later
-place; a listed object that is gone starts the boot again. What is not there then is missing.
+place; a listed object that is gone starts the boot again. A log that does not reach down to the snapshot
+may have been trimmed: the newest checkpoint above it takes its place. What is not there then is missing.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from streams import keys, log, probe
 from streams.buckets.base import Blob
 from streams.clock import Clock
 from streams.codec import decode_segment
-from streams.errors import Corrupt, Gap, NewerVersion
+from streams.errors import Corrupt, Damaged, Gap, NewerVersion
 from streams.log import Listing, Tail, Vanished
 from streams.records import Cursor, Record
 from streams.store import Store
 
+from . import checkpoints
 from .agreeing import Ends, InputGone, Stored, check_newest, check_receipt, misfit, newest_inputs, receipt_gap
 from .core.budget import Incident
 from .core.calls import Message
@@ -158,14 +160,54 @@ def _load(
         first.out = log.newest(store, "out", sid)
         problem = misfit(sid, document, first.out)
         document = document if problem is None else None
-    hydration = Hydration(hydrate(), document) if hydrate is not None else None
+    given = hydrate() if hydrate is not None else None
+    stored = Stored(document, problem)
     try:
-        return _loaded(store, sid, receipt, first, Stored(document, problem), hydration)
+        return _loaded(store, sid, receipt, first, stored, _hydration(given, document))
     except (Gap, InputGone) as gap:
-        if problem is None:
-            raise
-        # With the logs whole it would not matter; as they are not, the snapshot is what is wrong.
-        raise problem from gap
+        found = checkpoints.above(store, sid, stored.cursor.id, hydrated=hydrate is not None)
+        if found is None:
+            _check_same(store, sid, first.snapshot)
+            if problem is None:
+                raise
+            # With the logs whole it would not matter; as they are not, the snapshot is what is wrong.
+            raise problem from gap
+        reason = problem or (gap if isinstance(gap, Gap) else gap.gap())
+        return _from_checkpoint(store, sid, receipt, first, stored, found, given, reason)
+
+
+def _hydration(given: list[Message] | None, document: dict[str, Any] | None) -> Hydration | None:
+    return None if given is None else Hydration(given, document)
+
+
+def _from_checkpoint(
+    store: Store,
+    sid: str,
+    receipt: int | None,
+    first: _First,
+    stored: Stored,
+    found: dict[str, Any],
+    given: list[Message] | None,
+    reason: Damaged,
+) -> Loaded:
+    """Go on from a checkpoint in place of a snapshot that the trimmed logs no longer reach. Raises the
+    reason for it where there is a hole above the checkpoint, too."""
+    try:
+        loaded = _loaded(store, sid, receipt, first, Stored(found, None), _hydration(given, found))
+    except (Gap, InputGone) as gap:
+        raise reason from gap
+    loaded.readable, loaded.stored_cursor = stored.problem is None, stored.cursor.id
+    code = "checkpoint-used" if loaded.readable else "snapshot-unreadable"
+    loaded.notes.append({"code": code, "id": 0, "detail": str(reason)})
+    return loaded
+
+
+def _check_same(store: Store, sid: str, snapshot: Blob | None) -> None:
+    """Raise Vanished where the snapshot was replaced while the logs were read: a deletion, or another
+    checkpoint of a long log, may have come between."""
+    now = store.get(keys.snapshot(sid))
+    if (now and now.etag) != (snapshot and snapshot.etag):
+        raise Vanished(f"{keys.snapshot(sid)} was replaced while the session was read")
 
 
 def _loaded(

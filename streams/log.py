@@ -31,8 +31,13 @@ from streams.packing import unpack, unpack_after
 from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
-HALF_AGE_MS = 3 * 3600 * 1000
-"""Half the minimum age of what may be tidied away. Who waited longer than this looks again."""
+MINIMUM_AGE_MS = 3600 * 1000
+"""Nothing younger than this is ever tidied away; who tidies may wait longer, never shorter. A request lands
+within it or never: stores refuse a signature older than 15 minutes."""
+
+HALF_AGE_MS = MINIMUM_AGE_MS // 2
+"""Who waited longer than this looks at the log again before anything counts as written. Half of the lowest
+age that may be chosen, so that no writer has to know which one is."""
 
 RECENT_INPUTS = 32
 RECENT_MS = 120_000
@@ -235,6 +240,8 @@ def append_input(
         known = check([r for r in _recent(store, listing) if r["id"] not in dead]) if check else None
         if known is not None:
             return known
+        if clock.now_ms() - asked_ms > HALF_AGE_MS:
+            continue  # we slept: what was read may be gone, and its place free
         first = listing.entries[0].first + 1 if listing.entries else 1
         if first > keys.MAX:  # a stray key; no log gets that long
             raise _gap(

@@ -533,3 +533,19 @@ def test_a_sender_that_slept_into_a_tidied_place_appends_again(clock: FakeClock)
         return next((r["id"] for r in records if r["message"]["id"] == "mine"), None)
 
     assert append_input(store, "s", message("mine"), check=check) == 4
+
+
+def test_a_sender_that_slept_before_its_create_reads_again(clock: FakeClock) -> None:
+    bucket = FaultyBucket(MemoryBucket(clock))
+    store = Store(bucket, clock)
+    slept = iter([True])
+
+    def check(_: list[dict[str, Any]]) -> int | None:
+        if next(slept, False):
+            append_input(store, "s", message("rival"))
+            clock.advance(HALF_AGE_MS / 1000 + 1)
+        return None
+
+    assert append_input(store, "s", message("mine"), check=check) == 2
+    creates = [call.key for call in bucket.calls if call.verb == "put"]
+    assert creates == [keys.segment("in", "s", n) for n in (1, 2)], "the taken place was not tried"

@@ -1,0 +1,47 @@
+"""Checkpoints: the immutable snapshots that trimming writes before it deletes.
+
+A log that was trimmed has no beginning, and a snapshot that is older than the trim cannot be brought up to
+date from what is left. Such a one may stand for a while: it was read before the trim, or a slow writer put
+it back where a store cannot replace under a condition. Then the newest checkpoint takes its place: it was
+durable before the first object was deleted, so what follows it is all there.
+
+Their keys count down by turn, so one short listing shows the newest first. Deletion leaves empty objects,
+which are passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams import keys
+from streams.buckets.base import Entry
+from streams.store import Store
+
+from .core.snapshot import decode
+
+_LOOK_AT = 20
+
+
+def listed(store: Store, sid: str) -> list[Entry]:
+    """Every checkpoint of a session that holds something, newest first."""
+    found = store.entries(keys.checkpoints_prefix(sid))
+    return [entry for entry in found if entry.size and keys.parse_checkpoint(entry.key) is not None]
+
+
+def above(store: Store, sid: str, cursor: int, *, hydrated: bool = False) -> dict[str, Any] | None:
+    """The document of the newest checkpoint, where it stands above this out id; else None.
+
+    Raises Corrupt, NewerVersion or Refused as `decode` does, and what requests raise.
+    """
+    page = store.list(keys.checkpoints_prefix(sid), limit=_LOOK_AT)
+    newest = next((e.key for e in page.entries if e.size and keys.parse_checkpoint(e.key) is not None), None)
+    blob = store.get(newest) if newest is not None else None
+    if newest is None or blob is None:
+        return None
+    document = decode(blob.data, key=newest, session=sid, hydrated=hydrated)
+    return document if cursor_of(document) > cursor else None
+
+
+def cursor_of(document: dict[str, Any]) -> int:
+    """The out id at which a snapshot document stands."""
+    return int(document.get("lastOutEventId") or 0)
