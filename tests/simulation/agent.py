@@ -218,12 +218,14 @@ class Worker:
             self._answers += 1
             answer = f"{self.name}a{self._answers}"
             answering = Answering(turn, answer, self._tell, self._run_tool)
+            attempt = turn.attempt
             with turn:
                 self._stream(turn, answering, inputs)
             fin = answering.fin if turn.status == "completed" else None
             self._tell(
                 "turn-ended",
                 turn=turn.number,
+                attempt=attempt,
                 status=turn.status,
                 inputs=inputs,
                 question=answering.question,

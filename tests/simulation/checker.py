@@ -21,7 +21,7 @@ Every event has `t` (seconds; reads compare it), `who` (a process), `what`, `ses
     model-call   turn, attempt, inputs (in ids of its turn), question (user message id), answer (a new token)
     tool-run     call ("question/tool"), run (a new token, which the output {"run": …} holds)
     durable      question, words (all words of this answer so far), id (out id), runs (outputs so far)
-    turn-ended   turn, status, inputs, question, fin: the answer's last word, or None
+    turn-ended   turn, attempt, status, inputs, question, fin: the answer's last word, or None
     left         how: ok, busy, fenced, error, signal, deadline, killed …: the worker ended
     error        type (the class), typed: whether it is of the package's own tree
 
@@ -36,13 +36,15 @@ Why a rule is what it is, is said where it stands.
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from stored import SEALED, WORD, Broken, Record, Story, outputs_of, story_of, words_of
+from stored import SEALED, WORD, Broken, Record, Story, Turn, outputs_of, story_of, words_of
 
 Event = dict[str, Any]
 
@@ -92,8 +94,8 @@ class Case:
     sends: dict[str, Sent] = field(default_factory=dict)
     ids: dict[int, str] = field(default_factory=dict)
     calls: dict[str, Call] = field(default_factory=dict)
-    done: dict[int, float] = field(default_factory=dict)
-    """In id → when a turn that answered it was acknowledged as ended."""
+    done: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """In id → the turn and the attempt that answered it, once that was acknowledged."""
     ended: list[Event] = field(default_factory=list)
     text: dict[str, tuple[float, list[str]]] = field(default_factory=dict)
     """Question → when these words of its answer were acknowledged as durable."""
@@ -103,6 +105,14 @@ class Case:
     durable: int = 0
     words: set[str] = field(default_factory=set)
     final: list[Record] | None = None
+    present: list[str] = field(default_factory=list)
+    """Who booted, in order, and has not left."""
+    newest: str = ""
+    """Who booted last."""
+
+    def alone(self, who: str) -> bool:
+        """Nobody else has booted since this one did, nor may go on with an earlier boot."""
+        return self.newest == who and set(self.present) <= {who}
 
     def removed(self, question: str) -> bool:
         """Whether somebody asked for something that may take this message, or its answer, away: an edit or a
@@ -120,7 +130,10 @@ class Case:
 class Checker:
     """See the module. `damage`: stored or transmitted bytes may be bad, so that Corrupt and Gap are right
     answers, and what is damaged at rest (`rotten`: its keys) is not judged. `calm`: nothing goes wrong and
-    nobody dies, so every turn costs one model call. `allowed`: further types of errors that are right."""
+    nobody dies, so every turn costs one model call. `allowed`: further types of errors that are right.
+    `processes`: these are real, and can be stopped or killed between what happens and their telling it. So what
+    is told of an attempt holds only while nobody else can have begun another, and a sender may learn late of a
+    place that it was given long ago."""
 
     def __init__(
         self,
@@ -130,6 +143,7 @@ class Checker:
         allowed: Iterable[str] = (),
         interruptions: int = INTERRUPTIONS,
         strict: bool = False,
+        processes: bool = False,
     ) -> None:
         self.violations: list[Violation] = []
         self.rotten: set[str] = set()
@@ -138,6 +152,7 @@ class Checker:
         self._allowed = {*RETRYABLE, *allowed, *(DAMAGED if damage else ())}
         self._interruptions = interruptions
         self._strict = strict
+        self._processes = processes
         self._cases: defaultdict[str, Case] = defaultdict(Case)
         self.seen: Counter[str] = Counter()
 
@@ -174,7 +189,7 @@ class Checker:
         case.text.pop(event["question"], None)  # an attempt may begin its text anew
         for number in event["inputs"]:
             # A turn whose end was acknowledged has answered its inputs for good.
-            if number in case.done:
+            if case.done.get(number, (math.inf, 0)) < (event["turn"], event["attempt"]):
                 self._blame("answered again", f"model call for input {number}, which was answered: {event}")
         incident = min(event["inputs"], default=0)
         call = Call(event["who"], event["question"], incident)
@@ -192,9 +207,10 @@ class Checker:
         self._over(case, event["who"], event["status"])
         if event["status"] in SEALED:
             for number in event["inputs"]:
-                case.done.setdefault(number, event["t"])
+                case.done.setdefault(number, (event["turn"], event["attempt"]))
 
     def _left(self, case: Case, event: Event) -> None:
+        case.present = [who for who in case.present if who != event["who"]]
         self._over(case, event["who"], event["how"])
 
     def _over(self, case: Case, who: str, how: str) -> None:
@@ -205,7 +221,7 @@ class Checker:
     def _durable(self, case: Case, event: Event) -> None:
         case.durable = max(case.durable, event["id"])
         case.words.update(event["words"])
-        if event["words"]:
+        if event["words"] and (case.alone(event["who"]) or not self._processes):
             case.text[event["question"]] = event["t"], list(event["words"])
         for call, run in event.get("runs", {}).items():
             case.runs.setdefault(run, (event["t"], call))
@@ -233,6 +249,10 @@ class Checker:
 
     def _booted(self, case: Case, event: Event) -> None:
         self._shown(case, event)
+        case.newest = event["who"]
+        case.present.append(event["who"])
+        if self._processes:
+            case.text.clear()
 
     def _history(self, case: Case, event: Event) -> None:
         self._shown(case, event)
@@ -271,7 +291,10 @@ class Checker:
         ids = [m["id"] for m in users]
         if len(set(ids)) != len(ids):
             self._blame("twice in the history", f"{ids}")
-        order = [s.id for i in ids if (s := case.sends.get(i)) and s.kind == "message" and s.id is not None]
+        # A stop that comes before its message is taken spends it, and then it stands before what still waits.
+        stopped = {send.target for send in case.sends.values() if send.kind == "stop"}
+        sends = [case.sends[i] for i in ids if i in case.sends and i not in stopped]
+        order = [send.id for send in sends if send.kind == "message" and send.id is not None]
         if order != sorted(order):
             self._blame("out of order", f"{ids}, by in id {order}: {_brief(event)}")
 
@@ -335,7 +358,8 @@ class Checker:
         for number, record in story.inputs.items():
             token = record.get("key") or record.get("message", {}).get("id")
             send = case.sends.get(token)
-            if send is None or (send.id is not None and send.id > number):
+            late = send is not None and send.id is not None and send.id > number and not self._processes
+            if send is None or late:
                 self._blame("nobody sent this", f"{session}: {record}")
         for number, token in case.ids.items():
             record = story.inputs.get(number, {})
@@ -356,12 +380,23 @@ class Checker:
         for number, times in answered.items():
             if times > 1:
                 self._blame("answered twice", f"{session}: input {number} in {times} turns")
-        for turn in story.turns:
+        for turn, after in pairwise([*story.turns, None]):
+            assert turn is not None
+            self._judge_interrupted(session, turn, after, story)
             early = turn.attempts + story.claims < self._interruptions
             if turn.status == "exhausted" and turn.reason == "interrupted_attempts_exceeded" and early:
                 incident = [t.attempts for t in story.turns if t.status in (None, "interrupted", "exhausted")]
                 if sum(incident) + story.claims < self._interruptions:
                     self._blame("given up early", f"{session}: {turn}")
+
+    def _judge_interrupted(self, session: str, turn: Turn, after: Turn | None, story: Story) -> None:
+        """Who does not go on with an interrupted turn answers what came after it: a message, an edit, a
+        regenerate; or takes its inputs anew."""
+        if turn.status != "interrupted" or after is None or set(turn.inputs) & set(after.inputs):
+            return
+        kinds = {story.inputs[number]["kind"] for number in after.inputs}
+        if not kinds & {"message", "edit", "regenerate", "tool-result", "tool-approval"}:
+            self._blame("stranded", f"{session}: {turn} was left for {after}")
 
     def _judge_end(self, session: str, case: Case, story: Story) -> None:
         """After everybody has settled: nobody is stranded, and the history is what the logs make of it."""
@@ -378,9 +413,7 @@ class Checker:
         users = [m["id"] for m in case.final if m["role"] == "user"]
         if users != story.shelf.users:
             self._blame("not what the log says", f"{session}: {users}, the log says {story.shelf.users}")
-        fins = [
-            w for m in case.final if m["role"] != "user" for t in words_of(m) for w in t if w.endswith(".fin")
-        ]
+        fins = _fins(case.final, story)
         if fins != story.shelf.fins:
             self._blame("not what the log says", f"{session}: {fins}, the log says {story.shelf.fins}")
 
@@ -411,16 +444,17 @@ class Checker:
                 "snapshot", f"{session}: {highest} and {document['inApplied']} applied, not {applied}"
             )
         users = [m["id"] for m in document["messages"] if m["role"] == "user"]
-        fins = [
-            w
-            for m in document["messages"]
-            if m["role"] != "user"
-            for t in words_of(m)
-            for w in t
-            if w.endswith(".fin")
-        ]
+        fins = _fins(document["messages"], story)
         if (users, fins) != (shelf.users, shelf.fins):
             self._blame("snapshot", f"{session}: holds {users} {fins}, the log {shelf.users} {shelf.fins}")
+
+
+def _fins(messages: list[Record], story: Story) -> list[str]:
+    """The last words of the answers that completed turns gave, as they stand in these messages. One that was
+    said whole may also stand in a turn that was stopped then, which nobody promises."""
+    ended = {word for turn in story.turns if turn.status == "completed" for word in turn.words}
+    found = [word for m in messages if m["role"] != "user" for words in words_of(m) for word in words]
+    return [word for word in found if word.endswith(".fin") and word in ended]
 
 
 def _brief(event: Event) -> str:

@@ -74,8 +74,9 @@ def plan_of(seed: int) -> Plan:
     for number in range(1, sessions + 1):
         _talk(dice, deeds, f"s{number}", profile, busy * dice.choices((1, 2, 3, 4), (45, 30, 15, 10))[0])
     deeds.sort(key=lambda deed: deed.at)
-    trusted = profile in ("calm", "corrupting") or dice.random() < 0.9
     weather = _weather(dice, profile)
+    # A probe that meets bytes that flip, or a proxy that repeats, says so and refuses the store for good.
+    trusted = profile in ("calm", "corrupting") or weather.twice > 0 or dice.random() < 0.9
     return Plan(
         seed, profile, weather, tuple(deeds), trusted and not weather.unfenced, dice.choice((0.05, 0.3, 1.0))
     )

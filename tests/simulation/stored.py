@@ -100,6 +100,8 @@ class Turn:
     reason: str | None = None
     words: set[str] = field(default_factory=set)
     """Every word that it streamed, dropped attempts included."""
+    fins: set[str] = field(default_factory=set)
+    """The last words of those answers that no later attempt has dropped."""
 
 
 @dataclass
@@ -178,6 +180,9 @@ class Story:
     inputs: dict[int, Record]
     turns: list[Turn] = field(default_factory=list)
     applied: set[int] = field(default_factory=set)
+    """Inputs that are done with: their turn closed, or they were spent."""
+    settled: set[int] = field(default_factory=set)
+    """Those of them that no turn may take again: all but what an interrupted turn had taken."""
     claims: int = 0
     last: int = 0
     open: Turn | None = None
@@ -219,6 +224,7 @@ def _tell(story: Story, record: Record, piece: Piece) -> None:
         before = story.shelf.answer(turn.message) if turn is not None else None
         story.shelf.take([n for n in record["inputs"] if n not in story.applied], before)
         story.applied.update(record["inputs"])
+        story.settled.update(record["inputs"])
     elif control == "fence" and record["why"] == "boot":
         story.claims += 1
     elif "chunk" in record:
@@ -227,7 +233,9 @@ def _tell(story: Story, record: Record, piece: Piece) -> None:
         elif turn.run != piece.head["run"]:
             story.problems.append(f"{record['id']}: a chunk of {piece.head['run']} in a turn of {turn.run}")
         else:
-            turn.words.update(record["chunk"].get("delta", "").split())
+            words = record["chunk"].get("delta", "").split()
+            turn.words.update(words)
+            turn.fins.update(word for word in words if word.endswith(".fin"))
 
 
 def _start(story: Story, record: Record) -> None:
@@ -236,12 +244,14 @@ def _start(story: Story, record: Record) -> None:
         if record["turn"] != turn.number or record["attempt"] != turn.attempts + 1:
             story.problems.append(f"{record['id']}: turn {record['turn']} begins inside turn {turn.number}")
         turn.attempts, turn.run, turn.message = record["attempt"], record["run"], record["messageId"]
+        if record["mode"] == "retry":  # it keeps what is settled, behind which an answer's last word stands
+            turn.fins.clear()
         if not set(record["inputs"]) <= set(turn.inputs):
             story.problems.append(f"{record['id']}: another attempt takes other inputs")
         return
     turn = Turn(record["turn"], record["inputs"], record["mode"], record["messageId"], record["run"])
     story.problems += [
-        f"{record['id']}: input {number} was done before" for number in turn.inputs if number in story.applied
+        f"{record['id']}: input {number} was done before" for number in turn.inputs if number in story.settled
     ]
     story.shelf.take(turn.inputs)
     if story.shelf.answer(turn.message) is None:
@@ -252,11 +262,12 @@ def _start(story: Story, record: Record) -> None:
 
 def _close(story: Story, turn: Turn, record: Record) -> None:
     turn.status, turn.reason, story.open = record["status"], record.get("reason"), None
+    story.applied.update(turn.inputs)
     if turn.status in SEALED:
-        story.applied.update(turn.inputs)
+        story.settled.update(turn.inputs)
     answer = story.shelf.answer(turn.message)
     if answer is not None and turn.status == "completed":
-        answer.fins += sorted(word for word in turn.words if word.endswith(".fin"))
+        answer.fins += sorted(turn.fins)
 
 
 def words_of(message: Record) -> Iterator[list[str]]:

@@ -201,7 +201,8 @@ class World:
 
     def _push(self, at: float, what: Strand | Callable[[], object], ticket: int) -> None:
         self._entries += 1
-        among = 0.0 if self._dice is None else self._dice.random()
+        # What the world does by itself comes first: an answer that is due now is there for who looks now.
+        among = 0.0 if self._dice is None or not isinstance(what, Strand) else self._dice.random()
         heapq.heappush(self._queue, (at, among, self._entries, ticket, what))
 
     def _next(self) -> tuple[float, float, int, int, Strand | Callable[[], object]]:
