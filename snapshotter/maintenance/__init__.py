@@ -1,0 +1,17 @@
+"""Maintenance of a root: what keeps logs short, and what removes, moves and copies sessions.
+
+    from snapshotter import maintenance
+
+    maintenance.compact(db, "chat-42")
+
+Everything here is safe beside workers, senders and readers, and beside other maintenance; it may be broken
+off anywhere and run again. docs/maintenance.md says what each does, and which rules it keeps.
+"""
+
+from __future__ import annotations
+
+from .bench import Done
+from .compacting import compact
+from .rules import Keep, Rules
+
+__all__ = ["Done", "Keep", "Rules", "compact"]

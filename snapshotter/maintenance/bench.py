@@ -1,0 +1,141 @@
+"""One session on the bench: the requests that every kind of maintenance makes.
+
+Each kind reads what is there, decides, and acts in an order that leaves the session whole after any step;
+so one that is broken off is simply run again. With `dry_run` it does everything but the writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from streams import log
+from streams.buckets.base import Blob, Entry, Written
+from streams.errors import Unsupported
+from streams.keys import Log
+from streams.log import Place, Vanished
+
+from .rules import Awake, Rules
+
+if TYPE_CHECKING:
+    from snapshotter.database import Database
+
+T = TypeVar("T")
+
+WINDOW = 64
+"""Objects that are read, or emptied, together: what bounds the memory."""
+
+_RESTARTS = 3
+
+
+@dataclass(slots=True)
+class Done:
+    """What was done to one session (with `dry_run`: what would be). `written` and `deleted` are objects,
+    `freed` is bytes. `why` says why nothing, or no more, was to be done."""
+
+    session: str
+    operation: str
+    dry_run: bool = False
+    written: int = 0
+    deleted: int = 0
+    freed: int = 0
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Objects as listed, in the order of their keys, and the store's date of the listing's first page."""
+
+    entries: list[Entry]
+    date_ms: int | None
+
+
+class Bench:
+    """See the module. Raises InvalidId for an id that cannot be stored."""
+
+    def __init__(
+        self, db: Database, session: str, operation: str, rules: Rules | None, dry_run: bool
+    ) -> None:
+        self.db = db
+        self.sid = db.sid(session)
+        self.store = db._own_store()
+        self.rules = rules or Rules()
+        self.done = Done(session, operation, dry_run)
+        self.awake = Awake(None)
+
+    def places(self, which: Log) -> tuple[list[Place], int | None]:
+        """A whole log as listed, oldest first, with the store's date."""
+        listing = log.tail_keys(self.store, which, self.sid, 0)
+        self.awake = Awake(listing.date_ms)
+        return list(reversed(listing.entries)), listing.date_ms
+
+    def shelf(self, prefix: str) -> Shelf:
+        """Everything below a prefix."""
+        found: list[Entry] = []
+        after, date_ms = "", None
+        while True:
+            page = self.store.list(prefix, after=after)
+            found += page.entries
+            date_ms = page.date_ms if date_ms is None else date_ms
+            if not page.more:
+                return Shelf(found, date_ms)
+            after = page.resume
+
+    def blobs(self, places: Sequence[Place]) -> Iterator[tuple[Place, Blob]]:
+        """The objects at these places, window by window. Raises Vanished where one is gone."""
+        for start in range(0, len(places), WINDOW):
+            window = places[start : start + WINDOW]
+            found = self.store.gather([partial(self.store.get, place.key) for place in window])
+            for place, blob in zip(window, found, strict=True):
+                if blob is None:
+                    raise Vanished(f"{place.key} was listed and then gone")
+                yield place, blob
+
+    def replace(self, key: str, data: bytes, etag: str) -> Written | None:
+        """Replace the very version that was read. None, and nothing written, in a dry run.
+
+        Raises Unsupported where the store cannot, PreconditionFailed where another version stands there,
+        Vanished where this process slept.
+        """
+        etags = self.etags()
+        if etags == "none":
+            raise Unsupported(
+                f"{self.db.url} does not replace an object under If-Match: {self.done.operation} is refused,"
+                " it could undo what somebody else wrote; `snapshotter doctor` shows what was found"
+            )
+        self.done.written += 1
+        if self.done.dry_run:
+            return None
+        match = etag.strip('"') if etags == "unquoted" else etag
+        written = self.store.put_once(key, data, if_match=match, nonce=self.store.clock.token())
+        self.awake.check(written.date_ms)
+        return written
+
+    def etags(self) -> str:
+        """How this store takes an ETag (see `saving.save`); a store that is not known is asked first."""
+        self.db._ensure()
+        return self.db._etags()
+
+    def delete(self, entries: Iterable[Place] | Iterable[Entry]) -> None:
+        """Delete one after the other, in this order, each until it is answered."""
+        for entry in entries:
+            self.done.deleted += 1
+            self.done.freed += entry.size
+            if not self.done.dry_run:
+                self.store.delete(entry.key)
+
+
+def restarting(run: Callable[[], T]) -> T:
+    """Run it again from the beginning where an object was gone when it was read; three times, then Vanished
+    is raised."""
+    for _ in range(_RESTARTS - 1):
+        try:
+            return run()
+        except Vanished:
+            continue
+    return run()
