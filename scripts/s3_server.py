@@ -24,13 +24,14 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from make_bucket import REGION, NotReady, make_bucket  # it lies beside this file
 
 BUCKET = "snapshotter"
+IDENTITIES = "s3.json"
 STOP_SECONDS = 15
 
 
@@ -43,13 +44,14 @@ class NoServer(Exception):
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. `pid` is also its process group."""
+    """A running server. `pid` is also its process group; the S3 API listens on the first of `ports`."""
 
     pid: int
     endpoint: str
     access_key: str
     secret_key: str
     folder: str
+    ports: tuple[int, ...] = ()
 
     @property
     def url(self) -> str:
@@ -81,24 +83,15 @@ def find_weed() -> str:
 
 def start(folder: Path) -> Server:
     """Start a server with its data in `folder`, wait until it works, make the bucket. Raises NoServer."""
-    weed = find_weed()
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     access_key, secret_key = "AK" + secrets.token_hex(9).upper(), secrets.token_hex(20)
-    identities = folder / "s3.json"
+    identities = folder / IDENTITIES
     identities.touch(mode=0o600)
     identities.write_text(json.dumps(_identities(access_key, secret_key)))
-    ports = free_ports(8)
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [weed, "-logtostderr", *_flags(folder, identities, ports)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    _children[process.pid] = process
-    server = Server(process.pid, f"http://127.0.0.1:{ports[0]}", access_key, secret_key, str(folder))
+    ports = tuple(free_ports(8))
+    process = _spawn(folder, ports)
+    server = Server(process.pid, f"http://127.0.0.1:{ports[0]}", access_key, secret_key, str(folder), ports)
     try:
         _wait_until_it_works(server, process)
     except BaseException:
@@ -107,13 +100,35 @@ def start(folder: Path) -> Server:
     return server
 
 
-def stop(server: Server) -> None:
-    """Stop the server, by its own process group, and remove its data."""
-    # Killed, not asked: its data goes with it, and an orderly end takes it a quarter of a minute.
+def respawn(server: Server) -> Server:
+    """Start a killed server again, with its data and on its ports; whether it works yet is not waited for."""
+    return replace(server, pid=_spawn(Path(server.folder), server.ports).pid)
+
+
+def kill(server: Server) -> None:
+    """End the server at once, by its own process group; its data stays."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(server.pid, signal.SIGKILL)
     _wait_until_gone(server.pid)
+
+
+def stop(server: Server) -> None:
+    """Stop the server and remove its data."""
+    kill(server)  # not asked: its data goes with it, and an orderly end takes it a quarter of a minute
     shutil.rmtree(server.folder, ignore_errors=True)
+
+
+def _spawn(folder: Path, ports: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    with (folder / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            [find_weed(), "-logtostderr", *_flags(folder, folder / IDENTITIES, ports)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    _children[process.pid] = process
+    return process
 
 
 def free_ports(count: int) -> list[int]:
@@ -137,7 +152,7 @@ def _identities(access_key: str, secret_key: str) -> dict[str, object]:
     }
 
 
-def _flags(folder: Path, identities: Path, ports: list[int]) -> list[str]:
+def _flags(folder: Path, identities: Path, ports: tuple[int, ...]) -> list[str]:
     s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = ports
     return [
         "server",
@@ -154,6 +169,7 @@ def _flags(folder: Path, identities: Path, ports: list[int]) -> list[str]:
         f"-master.port.grpc={master_grpc}",
         "-master.volumeSizeLimitMB=64",
         "-master.telemetry=false",
+        "-master.electionTimeout=1s",  # it votes alone, and after a restart waits twice as long for others
         f"-volume.port={volume}",
         f"-volume.port.grpc={volume_grpc}",
         "-volume.max=300",  # seven volumes a bucket; without room the server answers 500
