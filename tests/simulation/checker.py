@@ -131,9 +131,9 @@ class Checker:
     """See the module. `damage`: stored or transmitted bytes may be bad, so that Corrupt and Gap are right
     answers, and what is damaged at rest (`rotten`: its keys) is not judged. `calm`: nothing goes wrong and
     nobody dies, so every turn costs one model call. `allowed`: further types of errors that are right.
-    `processes`: these are real, and can be stopped or killed between what happens and their telling it. So what
-    is told of an attempt holds only while nobody else can have begun another, and a sender may learn late of a
-    place that it was given long ago."""
+    `processes`: these are real, and can be stopped or killed between what happens and their telling it. So
+    what is told of an attempt holds only while nobody else can have begun another, and a sender may learn
+    late of a place that it was given long ago."""
 
     def __init__(
         self,
@@ -452,7 +452,7 @@ class Checker:
 def _fins(messages: list[Record], story: Story) -> list[str]:
     """The last words of the answers that completed turns gave, as they stand in these messages. One that was
     said whole may also stand in a turn that was stopped then, which nobody promises."""
-    ended = {word for turn in story.turns if turn.status == "completed" for word in turn.words}
+    ended = {word for turn in story.turns if turn.status == "completed" for word in turn.fins}
     found = [word for m in messages if m["role"] != "user" for words in words_of(m) for word in words]
     return [word for word in found if word.endswith(".fin") and word in ended]
 

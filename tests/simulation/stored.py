@@ -87,6 +87,14 @@ def pieces_of(objects: Mapping[str, bytes], log: str, sid: str) -> list[Piece]:
 
 
 @dataclass
+class Answer:
+    """An assistant message: its id, and the last words of the answers that it holds."""
+
+    message: str
+    fins: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Turn:
     """A turn as the out log tells it."""
 
@@ -100,16 +108,12 @@ class Turn:
     reason: str | None = None
     words: set[str] = field(default_factory=set)
     """Every word that it streamed, dropped attempts included."""
+    fins: list[str] = field(default_factory=list)
+    """The last words of the answers that it kept."""
+    first: str | Answer | None = None
+    """The first of its rows in the history; None for one that goes on with an older message."""
     fins: set[str] = field(default_factory=set)
     """The last words of those answers that no later attempt has dropped."""
-
-
-@dataclass
-class Answer:
-    """An assistant message: its id, and the last words of the answers that it holds."""
-
-    message: str
-    fins: list[str] = field(default_factory=list)
 
 
 class Shelf:
@@ -131,7 +135,7 @@ class Shelf:
     def answer(self, message: str) -> Answer | None:
         return next((r for r in self.rows if isinstance(r, Answer) and r.message == message), None)
 
-    def take(self, numbers: Iterable[int], before: Answer | None = None) -> None:
+    def take(self, numbers: Iterable[int], before: str | Answer | None = None) -> None:
         """A turn-start, or an input-applied, names these inputs."""
         records = [self.inputs[number] for number in sorted(numbers)]
         edits = [r for r in records if r["kind"] == "edit"]
@@ -148,7 +152,7 @@ class Shelf:
                 else:
                     self.placed.add(record["message"]["id"])
 
-    def _add(self, message: str, before: Answer | None) -> None:
+    def _add(self, message: str, before: str | Answer | None) -> None:
         if message in self.placed:
             return
         self.placed.add(message)
@@ -221,7 +225,8 @@ def _tell(story: Story, record: Record, piece: Piece) -> None:
             return
         _close(story, turn, record)
     elif control == "input-applied":
-        before = story.shelf.answer(turn.message) if turn is not None else None
+        # A message that is spent while a turn is open stands before all messages of that turn.
+        before = turn.first if turn is not None else None
         story.shelf.take([n for n in record["inputs"] if n not in story.applied], before)
         story.applied.update(record["inputs"])
         story.settled.update(record["inputs"])
@@ -244,6 +249,8 @@ def _start(story: Story, record: Record) -> None:
         if record["turn"] != turn.number or record["attempt"] != turn.attempts + 1:
             story.problems.append(f"{record['id']}: turn {record['turn']} begins inside turn {turn.number}")
         turn.attempts, turn.run, turn.message = record["attempt"], record["run"], record["messageId"]
+        if record["mode"] == "retry":  # keeps no more than the steps that hold results, and no answer ends so
+            turn.fins.clear()
         if record["mode"] == "retry":  # it keeps what is settled, behind which an answer's last word stands
             turn.fins.clear()
         if not set(record["inputs"]) <= set(turn.inputs):
@@ -253,9 +260,12 @@ def _start(story: Story, record: Record) -> None:
     story.problems += [
         f"{record['id']}: input {number} was done before" for number in turn.inputs if number in story.settled
     ]
-    story.shelf.take(turn.inputs)
-    if story.shelf.answer(turn.message) is None:
-        story.shelf.rows.append(Answer(turn.message))
+    shelf = story.shelf
+    shelf.take(turn.inputs)
+    if shelf.answer(turn.message) is None:
+        shelf.rows.append(Answer(turn.message))
+        asked = {str(story.inputs[n].get("message", {}).get("id")) for n in turn.inputs}
+        turn.first = next((row for row in shelf.rows if isinstance(row, str) and row in asked), shelf.rows[-1])
     story.open = turn
     story.turns.append(turn)
 

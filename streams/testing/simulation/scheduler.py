@@ -35,6 +35,7 @@ except ImportError as error:  # pragma: no cover - an installation without the e
 T = TypeVar("T")
 
 START_MS = 1_750_000_000_000
+_TICK = 1e-6  # seconds
 
 
 class Killed(BaseException):
@@ -156,6 +157,10 @@ class World:
     def after(self, seconds: float, act: Callable[[], object]) -> None:
         """The world does something by itself: no process has to be alive for it."""
         self._push(self.now + seconds, act, 0)
+
+    def later(self, seconds: float) -> float:
+        """The time in so many seconds. A wait that is too short to be seen in the sum would never end."""
+        return self.now + max(seconds, _TICK) if seconds > 0 else self.now
 
     def schedule(self, strand: Strand, wake_at: float | None) -> None:
         """For strands: when it runs next; None: when it is woken."""
@@ -343,7 +348,7 @@ class Process:
         return self._since + self.world.now
 
     def sleep(self, seconds: float) -> None:
-        self.world.here().pause(self.world.now + max(seconds, 0.0))
+        self.world.here().pause(self.world.later(seconds))
 
     def token(self) -> str:
         return f"{self._dice.getrandbits(96):024x}"
@@ -418,7 +423,7 @@ class Waiter:
         self._let_go()
         self._waiting.append(me)
         me.notified = False
-        me.pause(None if timeout is None else self._world.now + max(timeout, 0.0))
+        me.pause(None if timeout is None else self._world.later(timeout))
         if not me.notified:
             self._waiting.remove(me)
         told = me.notified

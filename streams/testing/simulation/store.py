@@ -48,7 +48,7 @@ When = Literal["before", "flying", "after"]
 class Weather:
     """Chances per request, between 0 and 1; `latency` is in seconds, there and back.
 
-    `dates`: whether the store tells the time; `nonces`: whether it keeps metadata; `resolution_ms` of
+    `dates`: whether answers tell the store's time (its Last-Modified always is); `nonces`: whether it keeps metadata; `resolution_ms` of
     Last-Modified and Date; `unfenced`: conditions are ignored.
     """
 
@@ -141,14 +141,14 @@ class SimStore:
             return replace(
                 found,
                 nonce=found.nonce if weather.nonces else None,
-                modified_ms=_floor(found.modified_ms, step) if weather.dates else None,
+                modified_ms=_floor(found.modified_ms, step),
                 date_ms=_floor(found.date_ms, step) if weather.dates else None,
             )
         if isinstance(found, Written):
             return Written(found.etag, _floor(found.date_ms, step) if weather.dates else None)
         if isinstance(found, Page):
             entries = tuple(
-                Entry(e.key, e.size, e.etag, _floor(e.modified_ms, step) if weather.dates else None)
+                Entry(e.key, e.size, e.etag, _floor(e.modified_ms, step))
                 for e in found.entries
             )
             date_ms = _floor(found.date_ms, step) if weather.dates else None
