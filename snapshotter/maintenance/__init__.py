@@ -13,5 +13,6 @@ from __future__ import annotations
 from .bench import Done
 from .compacting import compact
 from .rules import Keep, Rules
+from .trimming import trim
 
-__all__ = ["Done", "Keep", "Rules", "compact"]
+__all__ = ["Done", "Keep", "Rules", "compact", "trim"]

@@ -1,0 +1,170 @@
+"""Trimming: the beginning of the logs goes, the history stays.
+
+Nothing but a full rebuild from the logs alone needs records that a snapshot covers. In this order, so that
+whatever breaks off leaves a session that boots:
+
+    1  the snapshot is copied to checkpoints/<sid>/<MAX-turn>-<turn>.json, which never changes again
+    2  snapshot.json is seen to stand no lower, or is brought up to it under its condition
+    3  segments of the out log are deleted in the order of ids, then those of the in log
+
+An old snapshot that slips in afterwards meets a log that does not reach down to it; the boot then goes on
+from the checkpoint (`snapshotter.checkpoints`). What remains of the out log begins with a whole turn, the
+newest that the checkpoint covers at least; of the in log the newest segment always stays, since it names
+the next one's place, and so does what the remaining turns answer.
+
+A trim cannot be undone, so the session is verified first: where log and snapshot disagree nothing is
+deleted. Only what is past the minimum age goes; the first object that is younger ends it for this time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from snapshotter import saving
+from snapshotter.checkpoints import cursor_of
+from snapshotter.core.snapshot import decode
+from snapshotter.verify import verify
+from streams import keys
+from streams.codec import decode_segment
+from streams.errors import PreconditionFailed, Refused
+from streams.log import Place, Vanished
+
+from .bench import Bench, Done, restarting
+from .rules import Keep, Rules
+
+if TYPE_CHECKING:
+    from snapshotter.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """The checkpoint that a trim rests on: its bytes, its document, and whether it is stored already."""
+
+    data: bytes
+    document: dict[str, Any]
+    stored: bool
+
+
+def trim(
+    db: Database,
+    session_id: str,
+    *,
+    keep: Keep | None = None,
+    rules: Rules | None = None,
+    dry_run: bool = False,
+) -> Done:
+    """Delete what the snapshot covers and `keep` does not want from both logs of one session.
+
+    Raises Refused where the session does not verify (nothing is deleted then), Corrupt for a snapshot that
+    cannot be read, Vanished where others tidied up three times, and what requests raise.
+    """
+    return restarting(lambda: _trim(Bench(db, session_id, "trim", rules, dry_run), keep or Keep()))
+
+
+def _trim(bench: Bench, keep: Keep) -> Done:
+    base = _base(bench)
+    if base is None:
+        return bench.done
+    places, date_ms = bench.places("out")
+    cut, first_input = _cut(bench, places, date_ms, cursor_of(base.document), keep)
+    out = _doomed(bench, places, date_ms, cut, keep)
+    inputs, date_ms = bench.places("in")
+    below = min(first_input, int(base.document.get("lastInEventId") or 0) + 1)
+    doomed = _doomed(bench, inputs[:-1], date_ms, below, keep)
+    if out or doomed:
+        _check(bench)
+        _secure(bench, base)
+        bench.delete(out)
+        bench.delete(doomed)
+    return bench.done
+
+
+def _base(bench: Bench) -> _Base | None:
+    """The checkpoint of this turn if there is one already, else the snapshot as it stands; None, and said
+    why, where there is nothing to rest on."""
+    key = keys.snapshot(bench.sid)
+    blob = bench.store.get(key)
+    document = None if blob is None else decode(blob.data, key=key, session=bench.sid, hydrated=True)
+    if blob is None or document is None:
+        bench.done.why = "there is no snapshot yet"
+    elif document.get("deleted"):
+        bench.done.why = "the session is deleted"
+    elif not document.get("turn"):
+        bench.done.why = "no turn has ended yet"
+    else:
+        own = keys.checkpoint(bench.sid, document["turn"])
+        stored = bench.store.get(own)
+        if stored is None:
+            return _Base(blob.data, document, stored=False)
+        if stored.data:
+            found = decode(stored.data, key=own, session=bench.sid, hydrated=True)
+            return _Base(stored.data, found, stored=True)
+        bench.done.why = "the session was deleted and opened again, and no turn has ended since"
+    return None
+
+
+def _cut(bench: Bench, places: list[Place], date_ms: int | None, cursor: int, keep: Keep) -> tuple[int, int]:
+    """The out id at which the log is to begin, and the oldest input that what is left from there answers."""
+    left, size = keep.turns, 0
+    named: list[int] = []
+    for place, blob in bench.blobs([place for place in reversed(places) if place.size]):
+        segment = decode_segment(blob.data, key=place.key)
+        if segment is None:
+            continue
+        size += place.size
+        named += [n for r in segment.records for n in r.get("inputs") or () if type(n) is int]
+        begun = [
+            r["id"] for r in segment.records if r.get("control") == "turn-start" and r.get("attempt") == 1
+        ]
+        left -= sum(number <= cursor for number in begun)
+        if begun and left <= 0 and size >= keep.bytes and _age(place, date_ms) >= keep.seconds:
+            return place.first, min(named, default=keys.MAX)
+    return 0, 0
+
+
+def _age(place: Place, date_ms: int | None) -> float:
+    """Seconds; 0 where the store does not tell."""
+    return 0.0 if place.modified_ms is None or date_ms is None else (date_ms - place.modified_ms) / 1000
+
+
+def _doomed(bench: Bench, places: list[Place], date_ms: int | None, below: int, keep: Keep) -> list[Place]:
+    """The oldest segments that begin below this id, up to the first that is too young."""
+    found: list[Place] = []
+    for place in places:
+        old = bench.rules.is_old(place.modified_ms, date_ms) and _age(place, date_ms) >= keep.seconds
+        if place.first >= below or not old:
+            break
+        found.append(place)
+    return found
+
+
+def _check(bench: Bench) -> None:
+    """Raise Refused where the logs and the snapshot do not come to the same history."""
+    problems = verify(bench.db, bench.done.session).problems
+    if problems:
+        told = "; ".join(f"{problem.code}: {problem.detail}" for problem in problems[:3])
+        raise Refused(f"session {bench.done.session!r} is not trimmed, since it does not verify: {told}")
+
+
+def _secure(bench: Bench, base: _Base) -> None:
+    """Make the checkpoint durable, and the snapshot stand no lower. Raises Vanished where another trim was
+    first, or where a snapshot cannot be brought up."""
+    number = base.document["turn"]
+    bench.done.written += not base.stored
+    if bench.done.dry_run:
+        return
+    etags, token = bench.etags(), bench.store.clock.token()
+    if not base.stored:
+        key = keys.checkpoint(bench.sid, number)
+        try:
+            written = bench.store.put_once(key, base.data, if_absent=True, nonce=token)
+        except PreconditionFailed:
+            raise Vanished(f"{key} was written by another trim") from None
+        bench.awake.check(written.date_ms)
+    key = keys.snapshot(bench.sid)
+    blob = bench.store.get(key)
+    stands = None if blob is None else decode(blob.data, key=key, session=bench.sid, hydrated=True)
+    if stands is None or cursor_of(stands) < cursor_of(base.document):
+        etag = None if blob is None else blob.etag
+        saving.save(bench.store, bench.sid, base.data, cursor_of(base.document), etag, etags)
