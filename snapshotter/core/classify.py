@@ -22,6 +22,7 @@ from typing import Any
 from streams.errors import InvalidValue, Refused
 
 from .calls import Message, Part, calls_of, is_call, parts_of, waits
+from .given import messages_in
 from .resume import (
     REFUSALS,
     Policies,
@@ -38,6 +39,7 @@ from .tool_parts import is_interrupted, is_settled, is_tool
 SYSTEM = ("system", "developer")
 _ROLES = (*SYSTEM, "user", "agent", "assistant", "tool")
 _STATUSES = ("completed", "error", "aborted", "interrupted", "exhausted")
+_ENDING = ("status", "finishReason", "why", "clientTools")
 _TOOL_STATES = (
     "input-streaming",
     "input-available",
@@ -96,7 +98,7 @@ def classify_resume(
     """
     check_policies(policies)
     ending = _ending(turn)
-    for at, message in enumerate(messages):
+    for at, message in enumerate(messages_in(messages)):
         _check(message, at)
     dialogue = [message for message in messages if message["role"] not in SYSTEM]
     if not dialogue:
@@ -291,7 +293,11 @@ def _ending(turn: Any) -> _Ending:
     if turn is None:
         return _Ending()
     if not isinstance(turn, Mapping):
-        raise InvalidValue("turn: an object with status, finishReason, why, clientTools", path="turn")
+        raise InvalidValue(f"turn: an object with {', '.join(_ENDING)}", path="turn")
+    unknown = [str(name) for name in turn if name not in _ENDING]
+    if unknown:
+        known = f"turn.{unknown[0]}: not known here; a turn has {', '.join(_ENDING)}"
+        raise InvalidValue(known, path=f"turn.{unknown[0]}")
     texts = [turn.get(name) for name in ("status", "finishReason", "why")]
     if any(text is not None and not isinstance(text, str) for text in texts):
         raise InvalidValue("turn: status, finishReason and why are strings", path="turn")

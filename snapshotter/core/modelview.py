@@ -34,7 +34,7 @@ def model_view(
     if resumed == "recover_tools" and turn is not None and answer:
         answer[-1] = with_policies(answer[-1], policies, turn.progress)
     repaired = repair(fold.chain.messages, client_tools=client_tools)
-    if repaired.removed or repaired.normalized:
+    if repaired.replaced or repaired.normalized:
         tell(repaired)
     messages = _spliced(fold, sanitize(repaired.messages), answer)
     added = note(resumed) if resumed is not None else None

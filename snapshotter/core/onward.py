@@ -13,12 +13,13 @@ All of it is for the model's eyes. The history stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .calls import INTERRUPTED, Message, Part, calls_of, with_part
 from .classify import SYSTEM, missing_calls
 from .cleanup import cleanup
+from .given import messages_in, names_in
 from .resume import Policies, check_policies, policy_of
 from .tool_parts import is_interrupted, tool_name, without_mark
 
@@ -36,19 +37,20 @@ def for_model(
     kind: str,
     *,
     policies: Policies | None = None,
-    client_tools: Sequence[str] = (),
+    client_tools: Collection[str] = (),
 ) -> list[Message]:
     """The messages with what the model has to know before it goes on, as `kind` (of `classify_resume`) says.
 
     A message that is added at the end is of role user; a UIMessage is marked in its metadata. What was
     streaming in the last UIMessage is closed, and a call of which only input streamed is dropped. Nothing is
     changed in place. `client_tools`: names of the tools that a client runs, whose calls stay as they are.
-    Raises ValueError for an unknown kind or policy.
+    Raises ValueError for an unknown kind or policy; InvalidValue, with its path, for what is no list of
+    messages, or of names.
     """
     if kind not in _KINDS:
         raise ValueError(f"kind {kind!r}: use one of {', '.join(_KINDS)}")
     check_policies(policies)
-    out = list(messages)
+    out, client_tools = list(messages_in(messages)), names_in(client_tools)
     at = max((i for i, m in enumerate(out) if m.get("role") not in SYSTEM), default=None)
     if at is None:
         return out

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .calls import RANK, Message, Part, answer_call, calls_of, parts_of, with_part
+from .given import message_in, messages_in
 from .tool_parts import is_interrupted, is_settled, is_tool, tool_name
 
 _PENDING = ("input-available", "approval-requested", "approval-responded")
@@ -46,8 +47,11 @@ def reconcile(
 
     `comparable` turns a client's message into the form in which it would be stored (for example sanitized),
     before contents and inputs are compared. A stale copy of an answer that the client sends under its stored
-    id as well is left out. A message that nothing changes keeps its identity.
+    id as well is left out. A message that nothing changes keeps its identity. Raises InvalidValue, with its
+    path, for what is no list of messages.
     """
+    messages_in(incoming, "incoming")
+    messages_in(stored, "stored")
     claims = _claims(incoming, stored, comparable)
     resolved = [
         message if row is None else _overlaid(message, stored[row])
@@ -65,7 +69,9 @@ def reconcile(
 def upsert_incoming_message(stored: Sequence[Message], message: Message) -> list[Message]:
     """The server's messages with one message of a client in its place: a user message replaces the one of
     its id or is appended; an answer moves the calls of the one it is a copy of forward, and takes nothing
-    away from it."""
+    away from it. Raises InvalidValue, with its path, for what is no message."""
+    messages_in(stored, "stored")
+    message_in(message)
     row = _claims([message], stored, lambda m: m)[0]
     if row is None:
         return [*stored, message]
@@ -76,7 +82,10 @@ def upsert_incoming_message(stored: Sequence[Message], message: Message) -> list
 
 def news(incoming: Sequence[Message], stored: Sequence[Message]) -> list[Message]:
     """What a client's transcript holds that the server's does not: user messages under a new id, and, in the
-    order of the transcript, copies of answers whose calls are further on there, under the stored id."""
+    order of the transcript, copies of answers whose calls are further on there, under the stored id. Raises
+    InvalidValue, with its path, for what is no list of messages."""
+    messages_in(incoming, "incoming")
+    messages_in(stored, "stored")
     found = []
     for message, row in zip(incoming, _claims(incoming, stored, lambda m: m), strict=True):
         if row is None:
@@ -214,7 +223,7 @@ def _is_stale_copy(message: Message, settled: list[Part]) -> bool:
     that the client sent, too."""
     if message.get("role") != "assistant":
         return False
-    parts = [part for part in parts_of(message) if part.get("type") != "step-start"]
+    parts = [p for p in parts_of(message) if not (isinstance(p, dict) and p.get("type") == "step-start")]
     return bool(parts) and all(
         is_tool(part)
         and part.get("state") in (*_PENDING, "input-streaming")
@@ -231,7 +240,9 @@ def _is_stale_copy(message: Message, settled: list[Part]) -> bool:
 def merge_orphan(existing: Message, orphan: Message) -> Message:
     """The stored message with what is new in the orphan: parts that it lacks, in the orphan's order; text
     that goes on; a state that is further on. The stored message keeps its id; the orphan's metadata is laid
-    over its own."""
+    over its own. Raises InvalidValue, with its path, for what is no message."""
+    message_in(existing, "existing")
+    message_in(orphan, "orphan")
     matched = _matches(parts_of(existing), parts_of(orphan))
     before: dict[int, list[Part]] = {}  # new parts, by the stored part that they stand before
     fresh = [dict(part) if isinstance(part, dict) else part for part in parts_of(existing)]

@@ -19,6 +19,7 @@ from typing import Any, Final
 from streams.errors import InvalidValue
 
 from .calls import INTERRUPTED, Message, Part, failed, is_call, parts_of, waits
+from .given import messages_in, names_in
 from .sanitize import SPACE
 from .values import loads
 
@@ -29,10 +30,11 @@ _FINAL: Final = ("output-available", "output-error", "output-denied")
 @dataclass(frozen=True, slots=True)
 class Repaired:
     """The repaired messages (those that needed nothing are the same objects), how many calls without a
-    result were replaced, how many inputs normalized, and the ids of those calls."""
+    result were replaced by one that has an error in its place, how many inputs normalized, and the ids of
+    the calls that were replaced. No call is taken away."""
 
     messages: list[Message]
-    removed: int = 0
+    replaced: int = 0
     normalized: int = 0
     ids: tuple[str, ...] = ()
 
@@ -47,8 +49,10 @@ def repair(
     """Repair UIMessages; messages without parts stay as they are. Idempotent.
 
     `repair_part` makes the part that stands in the place of a call without a result (default: an errored
-    one); `should_repair` may spare one, or a refused one, which then stays as it is.
+    one); `should_repair` may spare one, or a refused one, which then stays as it is. Raises InvalidValue,
+    with its path, for what is no list of messages, and for `client_tools` that are no list of names.
     """
+    messages, client_tools = messages_in(messages), names_in(client_tools)
     work = _Repair(client_tools, repair_part or interrupted, should_repair or (lambda _: True))
     return Repaired([work.message(m) for m in messages], len(work.ids), work.normalized, tuple(work.ids))
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from .calls import Message, Part, parts_of
+from .given import messages_in
 
 _EPHEMERAL: Final = {"openai": ("itemId", "reasoningEncryptedContent")}
 _METADATA: Final = ("providerMetadata", "callProviderMetadata", "resultProviderMetadata")
@@ -23,8 +24,9 @@ SPACE: Final = (
 
 def sanitize(messages: Sequence[Message]) -> list[Message]:
     """The messages without ephemeral provider fields, objects that are empty then, and reasoning parts that
-    hold neither text nor metadata. A message that has none of these is the same object."""
-    return [_sanitized(message) for message in messages]
+    hold neither text nor metadata. A message that has none of these is the same object. Raises InvalidValue,
+    with its path, for what is no list of messages."""
+    return [_sanitized(message) for message in messages_in(messages)]
 
 
 def _sanitized(message: Message) -> Message:

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import orjson
 
-from streams.errors import TooLarge
+from streams.errors import InvalidValue, TooLarge
 
 from .calls import Message, Part, is_call, parts_of
+from .given import messages_in
 
 LEAST: Final = 48
 """Bytes below which a value is not cut: a marker needs as much."""
@@ -38,11 +39,13 @@ _FIXED: Final = ("type", "state", "toolCallId", "toolName", "id", "role", "parts
 def shorten(messages: Sequence[Message], limit_bytes: int) -> list[Message]:
     """The messages, each of at most `limit_bytes` bytes; one that fits is the same object.
 
-    Raises ValueError for a limit below 512, TooLarge for a message whose id and role alone are larger.
+    Raises InvalidValue for a limit below 512 and, with its path, for what is no list of messages; TooLarge
+    for a message whose id and role alone are larger.
     """
-    if limit_bytes < 512:
-        raise ValueError(f"limit_bytes is {limit_bytes}; at least 512 are needed")
-    return [m if size_of(m) <= limit_bytes else _shortened(m, limit_bytes) for m in messages]
+    if type(limit_bytes) is not int or limit_bytes < 512:
+        raise InvalidValue(f"limit_bytes is {limit_bytes!r}; at least 512 are needed", path="limit_bytes")
+    given = messages_in(messages)
+    return [m if size_of(m) <= limit_bytes else _shortened(m, limit_bytes) for m in given]
 
 
 def size_of(value: Any) -> int:

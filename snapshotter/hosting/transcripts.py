@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from snapshotter.core.calls import Message, parts_of
+from snapshotter.core.given import messages_in
 from snapshotter.core.reconcile import news, same
 from snapshotter.database import Database
 from snapshotter.receipt import Receipt
@@ -18,8 +19,10 @@ from snapshotter.receipt import Receipt
 def receive(db: Database, session_id: str, incoming: Sequence[Message], **options: Any) -> list[Receipt]:
     """Send what is new in a client's transcript; the receipts, in order. Repeated, it sends nothing.
 
-    `options` (body, client_tools, metadata) go to `send`, of them the body to `edit`. Raises as these do.
+    `options` (body, client_tools, metadata) go to `send`, of them the body to `edit`. Raises as these do, and
+    InvalidValue, with its path and before anything is sent, for what is no list of messages.
     """
+    messages_in(incoming, "incoming")
     stored = db.history(session_id)
     receipts = [db.send(session_id, message, **options) for message in news(incoming, stored)]
     last = incoming[-1] if incoming else None

@@ -33,7 +33,7 @@ def repaired(part: Part, **options: Any) -> Any:
     done = repair([message], **options)
     again = repair(done.messages, **options)
     assert again.messages == done.messages
-    assert (again.removed, again.normalized) == (0, 0)
+    assert (again.replaced, again.normalized) == (0, 0)
     assert again.messages[0] is done.messages[0]
     assert message == before
     (after,) = done.messages[0]["parts"]
@@ -48,7 +48,7 @@ def test_calls_without_a_result_become_errors_in_their_places() -> None:
     assert done.messages[1] == bot("a1", tool("c1", INTERRUPTED), *SETTLED)
     assert done.messages[2] is history[2]
     assert done.messages[3] == bot("a2", tool("c9", INTERRUPTED), "Hm.")
-    assert (done.removed, done.normalized, done.ids) == (2, 0, ("c1", "c9"))
+    assert (done.replaced, done.normalized, done.ids) == (2, 0, ("c1", "c9"))
 
 
 @pytest.mark.parametrize("part", SETTLED, ids=lambda part: part["state"])
@@ -138,7 +138,7 @@ def test_inputs_of_settled_calls_are_normalized_and_nothing_else() -> None:
     bare = {"type": "tool-run", "toolCallId": "c1", "state": "output-error", "errorText": "e"}
     done = repair([bot("a1", bare)])
     assert done.messages == [bot("a1", {**bare, "input": {}})]
-    assert (done.removed, done.normalized, done.ids) == (0, 1, ())
+    assert (done.replaced, done.normalized, done.ids) == (0, 1, ())
 
 
 # -- sanitize ---------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshotter.core.shorten import shorten
-from snapshotter.errors import TooLarge
+from snapshotter.errors import InvalidValue, TooLarge
 
 Message = dict[str, Any]
 
@@ -125,7 +125,7 @@ def test_a_plain_message_is_bounded_by_its_content() -> None:
 
 
 def test_a_limit_that_cannot_be_kept_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 512"):
+    with pytest.raises(InvalidValue, match="at least 512"):
         shorten([user("u1")], 511)
     with pytest.raises(TooLarge) as refused:
         shorten([bot("a" * 5_000, "x")], LIMIT)

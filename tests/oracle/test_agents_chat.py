@@ -102,11 +102,11 @@ def test_generated_histories_are_repaired_alike() -> None:
     for line, theirs in zip(lines, agents(lines), strict=True):
         done = repair(line["messages"], client_tools=line["clientTools"], repair_part=errored)
         assert as_js(done.messages) == as_js(theirs["messages"]), line
-        assert (done.removed, done.normalized) == (theirs["removedToolCalls"], theirs["normalizedInputs"])
+        assert (done.replaced, done.normalized) == (theirs["removedToolCalls"], theirs["normalizedInputs"])
         assert list(done.ids) == theirs["toolCallIds"]
         same = [a is b for a, b in zip(done.messages, line["messages"], strict=True)]
         assert same == theirs["same"]
-        seen["repaired"] += done.removed
+        seen["repaired"] += done.replaced
         seen["normalized"] += done.normalized
         seen["same"] += sum(same)
     assert min(seen.values()) > 1_000, seen
