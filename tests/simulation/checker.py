@@ -116,13 +116,18 @@ class Case:
 
     def removed(self, question: str) -> bool:
         """Whether somebody asked for something that may take this message, or its answer, away: an edit or a
-        regenerate of it, or of one before it. From the moment it is asked for: it may be there already."""
+        regenerate of it, or of one before it. From the moment it is asked for: it may be there already. One
+        that was stopped may stand before those that came earlier (SEMANTICS.md, 2: before an open turn's
+        messages), and an edit of it removes them."""
         own = self.sends.get(question)
+        stopped = {send.target for send in self.sends.values() if send.kind == "stop"}
         for send in self.sends.values():
             if send.kind not in ("edit", "regenerate"):
                 continue
             target = self.sends.get(send.target or "")
             if target is None or own is None or own.id is None or target.id is None or target.id <= own.id:
+                return True
+            if send.target in stopped:
                 return True
         return False
 

@@ -108,8 +108,6 @@ class Turn:
     reason: str | None = None
     words: set[str] = field(default_factory=set)
     """Every word that it streamed, dropped attempts included."""
-    fins: list[str] = field(default_factory=list)
-    """The last words of the answers that it kept."""
     first: str | Answer | None = None
     """The first of its rows in the history; None for one that goes on with an older message."""
     fins: set[str] = field(default_factory=set)
@@ -137,20 +135,14 @@ class Shelf:
 
     def take(self, numbers: Iterable[int], before: str | Answer | None = None) -> None:
         """A turn-start, or an input-applied, names these inputs."""
-        records = [self.inputs[number] for number in sorted(numbers)]
-        edits = [r for r in records if r["kind"] == "edit"]
-        targets = {r["messageId"] for r in edits}
-        last_of = {r["messageId"]: r for r in edits}
-        for record in records:
+        for number in sorted(numbers):
+            record = self.inputs[number]
             if record["kind"] == "regenerate":
                 self._cut(record.get("messageId"))
-            elif record["kind"] == "edit" and last_of[record["messageId"]] is record:
-                self._edit(record["messageId"], record["message"]["id"], targets)
+            elif record["kind"] == "edit":
+                self._edit(record["messageId"], record["message"]["id"])
             elif record["kind"] == "message" and record["message"]["role"] == "user":
-                if record["message"]["id"] not in targets:
-                    self._add(record["message"]["id"], before)
-                else:
-                    self.placed.add(record["message"]["id"])
+                self._add(record["message"]["id"], before)
 
     def _add(self, message: str, before: str | Answer | None) -> None:
         if message in self.placed:
@@ -158,8 +150,8 @@ class Shelf:
         self.placed.add(message)
         self.rows.insert(self.rows.index(before) if before in self.rows else len(self.rows), message)
 
-    def _edit(self, target: str, message: str, targets: set[str]) -> None:
-        if message in targets or message in self.placed:
+    def _edit(self, target: str, message: str) -> None:
+        if message in self.placed:
             return
         if target in self.rows:
             del self.rows[self.rows.index(target) :]
@@ -249,8 +241,6 @@ def _start(story: Story, record: Record) -> None:
         if record["turn"] != turn.number or record["attempt"] != turn.attempts + 1:
             story.problems.append(f"{record['id']}: turn {record['turn']} begins inside turn {turn.number}")
         turn.attempts, turn.run, turn.message = record["attempt"], record["run"], record["messageId"]
-        if record["mode"] == "retry":  # keeps no more than the steps that hold results, and no answer ends so
-            turn.fins.clear()
         if record["mode"] == "retry":  # it keeps what is settled, behind which an answer's last word stands
             turn.fins.clear()
         if not set(record["inputs"]) <= set(turn.inputs):
@@ -265,7 +255,9 @@ def _start(story: Story, record: Record) -> None:
     if shelf.answer(turn.message) is None:
         shelf.rows.append(Answer(turn.message))
         asked = {str(story.inputs[n].get("message", {}).get("id")) for n in turn.inputs}
-        turn.first = next((row for row in shelf.rows if isinstance(row, str) and row in asked), shelf.rows[-1])
+        turn.first = next(
+            (row for row in shelf.rows if isinstance(row, str) and row in asked), shelf.rows[-1]
+        )
     story.open = turn
     story.turns.append(turn)
 

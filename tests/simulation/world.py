@@ -32,7 +32,7 @@ from snapshotter.database import Database
 from streams.testing.simulation import Process, SimBucket, SimStore, Stuck, World
 
 Item = tuple[Any, ...]
-"""What can be left out: ("deed", index), ("fate", index), ("fault", process, request)."""
+"""What can be left out: ("deed", index), ("fate", index), ("fault", process, request, kind)."""
 
 SETTLED = 1000.0
 """Seconds after the weather clears when the last worker comes: whatever was late has landed by then."""
@@ -117,7 +117,7 @@ class Simulation(Cast):
         report.violations = self.checker.violations
         report.calls, report.faults = self.store.calls, self.store.counts()
         report.seen = self.checker.seen
-        report.items += [("fault", name, number) for name, number, _ in self.store.struck]
+        report.items += [("fault", *struck) for struck in self.store.struck]
         if self.trace:
             told = json.dumps([self.rows, report.journal], default=repr).encode()
             stored = b"".join(key.encode() + b"\0" + data for key, data in objects.items())
