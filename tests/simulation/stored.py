@@ -209,6 +209,8 @@ def story_of(objects: Mapping[str, bytes], sid: str) -> Story:
 def _tell(story: Story, record: Record, piece: Piece) -> None:
     control = record.get("control")
     turn = story.open
+    if control in ("turn-start", "input-applied") and not set(record["inputs"]) <= set(story.inputs):
+        raise Broken(piece.key, f"{record['id']} names inputs that the in log lacks")
     if control == "turn-start":
         _start(story, record)
     elif control == "turn-complete":
