@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from .bench import Done
 from .compacting import compact
+from .deleting import delete
 from .rules import Keep, Rules
 from .trimming import trim
 
-__all__ = ["Done", "Keep", "Rules", "compact", "trim"]
+__all__ = ["Done", "Keep", "Rules", "compact", "delete", "trim"]

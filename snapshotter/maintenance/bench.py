@@ -27,8 +27,6 @@ T = TypeVar("T")
 WINDOW = 64
 """Objects that are read, or emptied, together: what bounds the memory."""
 
-_RESTARTS = 3
-
 
 @dataclass(slots=True)
 class Done:
@@ -130,10 +128,10 @@ class Bench:
                 self.store.delete(entry.key)
 
 
-def restarting(run: Callable[[], T]) -> T:
-    """Run it again from the beginning where an object was gone when it was read; three times, then Vanished
-    is raised."""
-    for _ in range(_RESTARTS - 1):
+def restarting(run: Callable[[], T], times: int = 3) -> T:
+    """Run it again from the beginning where an object was gone when it was read, or others were faster; so
+    many times in all, then Vanished is raised."""
+    for _ in range(times - 1):
         try:
             return run()
         except Vanished:

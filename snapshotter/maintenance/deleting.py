@@ -1,0 +1,232 @@
+"""Deleting a session: its content is gone for good, and nobody brings it back by accident.
+
+Objects that are simply deleted free their keys, and a worker that slept would write the session anew. So:
+
+    1  one segment in the out log: fence why=delete, session-deleted. From here every worker is fenced, and
+       every boot finds the session deleted
+    2  the snapshot becomes a tombstone whose cursor is that segment's end; boots start there
+    3  everything below is overwritten by an empty object, each until it is answered: both logs, checkpoints,
+       blocks, values. The content is gone, the keys stay taken. The newest in segment names the next input's
+       place, so it keeps its frame, and in its record stands nothing but `kind: deleted`
+
+`gc` sweeps the empty objects once they are past the minimum age; the fence, the tombstone and the newest in
+segment stay, so that ids go on. Only `Database.create` opens the session again; inputs that came before that
+are spent and reported.
+
+What is below the fence is nobody's any more, whatever comes after. Blocks, values and checkpoints are
+emptied only if the fence is still the newest of the log once they are listed: else the session was opened
+again meanwhile and they may be its own; what is not is left to `gc`.
+
+A deletion that was broken off is run again and goes on; run again later, it also removes the inputs that
+came in since. It asks nobody: a worker that is at work is fenced. A snapshot that cannot be read is replaced,
+since this is what was asked for; one that a newer release wrote is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from snapshotter.core.fold import Fold
+from snapshotter.core.inputs import InputLog
+from snapshotter.core.snapshot import decode, encode
+from streams import keys, log
+from streams.buckets.base import Entry
+from streams.codec import decode_segment, encode_segment
+from streams.errors import (
+    Corrupt,
+    Damaged,
+    Fenced,
+    NewerVersion,
+    PreconditionFailed,
+    Refused,
+    Unreachable,
+)
+from streams.log import Place
+from streams.records import Cursor
+from streams.writer import Flush, Writer
+
+from .bench import WINDOW, Bench, Done, restarting
+from .rules import Rules
+
+if TYPE_CHECKING:
+    from snapshotter.database import Database
+
+_TRIES = 8
+GONE = "deleted"
+"""The kind of the in record that a deletion leaves; to a reader one more kind that it does not know."""
+
+
+def delete(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False) -> Done:
+    """Delete one session. When it returns, its content is gone from the store, but for what the bucket's own
+    versioning keeps.
+
+    Raises Refused where there is no such session, NewerVersion, Corrupt where the newest out segment cannot
+    be read, and what requests raise; run it again then.
+    """
+    return restarting(lambda: _delete(Bench(db, session_id, "delete", rules, dry_run)), _TRIES)
+
+
+def _delete(bench: Bench) -> Done:
+    fold, position, date_ms = _found(bench)
+    if bench.done.dry_run:
+        inputs, _ = bench.places("in")
+        _empty(bench, position.id + 1, inputs, [*_kept(bench)])
+        return bench.done
+    bench.db._ensure()
+    if fold.deleted:
+        fence, spent = _fence_of(bench)
+    else:
+        fence, spent = _write_fence(bench, fold, position, date_ms)
+    inputs, _ = bench.places("in")
+    kept = _kept(bench)
+    if not log.is_newest(bench.store, "out", bench.sid, fence.first):
+        # Opened again, perhaps: what was listed may belong to the session's next life.
+        inputs, kept = [place for place in inputs if place.first <= spent], []
+    _bury(bench, fold, fence, max([spent, *(place.first for place in inputs)]))
+    _empty(bench, fence.first, inputs, kept)
+    return bench.done
+
+
+def _found(bench: Bench) -> tuple[Fold, Cursor, int | None]:
+    """The session's state as far as it matters here, where its out log ends, and the store's date."""
+    try:
+        loaded = bench.db.load(bench.done.session)
+    except NewerVersion:
+        raise
+    except Damaged:
+        return _damaged(bench)
+    if not loaded.fold.cursor and not loaded.fold.inputs.last:
+        raise Refused(f"there is no session {bench.done.session!r} at {bench.db.url}")
+    return loaded.fold, loaded.position, loaded.date_ms
+
+
+def _damaged(bench: Bench) -> tuple[Fold, Cursor, int | None]:
+    """The same of a session that does not boot: from its newest out segment."""
+    listing = log.newest(bench.store, "out", bench.sid, 1)
+    log.check_newest(listing)
+    fold, position = Fold(), Cursor()
+    for segment in log.fetch(bench.store, [place.key for place in listing.entries[:1]]):
+        header = segment.header
+        position = Cursor(header.last, header.nonce, header.first)
+        fold.cursor, fold.epoch = header.last, header.epoch or 0
+        fold.turn = max((r["turn"] for r in segment.records if type(r.get("turn")) is int), default=0)
+        fold.deleted = any(r.get("control") == "session-deleted" for r in segment.records)
+    return fold, position, listing.date_ms
+
+
+def _write_fence(bench: Bench, fold: Fold, position: Cursor, date_ms: int | None) -> tuple[Cursor, int]:
+    """Write the segment that deletes; returns its place and the newest input that it spends. Raises Vanished
+    where another writer was faster."""
+    run, epoch = f"r-{bench.store.clock.token()}", fold.epoch + 1
+    newest = log.newest(bench.store, "in", bench.sid, 1).entries
+    spent = newest[0].first if newest else 0
+    writer = Writer(
+        bench.store,
+        bench.sid,
+        position=position,
+        epoch=epoch,
+        run=run,
+        lease=lambda: 0,
+        date_ms=date_ms,
+    )
+    fence = {"control": "fence", "epoch": epoch, "run": run, "why": "delete", "for": spent}
+    try:
+        writer.append_batch([fence, {"control": "session-deleted"}], flush=Flush.NOW, end_segment=True)
+    except Fenced as lost:
+        raise log.Vanished(f"session {bench.done.session!r}: {lost}") from lost
+    finally:
+        writer.close(flush=False)
+    fold.epoch, fold.run = epoch, run
+    bench.done.written += 1
+    return writer.position, spent
+
+
+def _fence_of(bench: Bench) -> tuple[Cursor, int]:
+    """The same of a deletion that was begun earlier."""
+    places, _ = bench.places("out")
+    for place, blob in bench.blobs([place for place in reversed(places) if place.size]):
+        segment = decode_segment(blob.data, key=place.key)
+        if segment is not None and any(r.get("control") == "session-deleted" for r in segment.records):
+            spent = [r["for"] for r in segment.records if type(r.get("for")) is int]
+            return Cursor(segment.header.last, segment.header.nonce, segment.header.first), max(
+                spent, default=0
+            )
+    key = keys.snapshot(bench.sid)
+    raise Corrupt(f"{key} says deleted, and the out log has no such record; it was left as it is", key=key)
+
+
+def _bury(bench: Bench, fold: Fold, fence: Cursor, spent: int) -> None:
+    """Put the tombstone in the snapshot's place, unless it stands there, or something later does."""
+    grave, now = Fold(), bench.store.clock.now_ms()
+    grave.cursor, grave.timestamp, grave.inputs = fence.id, now, InputLog(spent)
+    grave.epoch, grave.run, grave.turn = fold.epoch, fold.run, fold.turn
+    grave.closed = grave.deleted = True
+    data = encode(grave, fence.nonce, now, session=bench.sid, first=fence.first)
+    key, etags = keys.snapshot(bench.sid), bench.etags()
+    for _ in range(_TRIES):
+        blob = bench.store.get(key)
+        if blob is not None and not _is_older(bench, blob.data, fence, spent):
+            return
+        nonce = bench.store.clock.token()
+        try:
+            if blob is None:
+                bench.store.put_once(key, data, if_absent=True, nonce=nonce)
+            elif etags == "none":
+                bench.store.put(key, data, nonce=nonce)
+            else:
+                match = blob.etag.strip('"') if etags == "unquoted" else blob.etag
+                bench.store.put_once(key, data, if_match=match, nonce=nonce)
+        except PreconditionFailed:
+            continue
+        bench.done.written += 1
+        return
+    raise Unreachable(f"{key} changes each time it is looked at; run the deletion again")
+
+
+def _is_older(bench: Bench, data: bytes, fence: Cursor, spent: int) -> bool:
+    """Whether the tombstone is news to a stored snapshot. Raises NewerVersion."""
+    try:
+        found = decode(data, key=keys.snapshot(bench.sid), session=bench.sid, hydrated=True)
+    except NewerVersion:
+        raise
+    except Corrupt:
+        return True
+    stands = int(found.get("lastOutEventId") or 0)
+    if stands != fence.id:
+        return stands < fence.id
+    return not found.get("deleted") or int(found.get("lastInEventId") or 0) < spent
+
+
+def _kept(bench: Bench) -> list[Entry]:
+    """What a session keeps beside its logs and its snapshot."""
+    prefixes = (keys.checkpoints_prefix, keys.blocks_prefix, keys.values_prefix)
+    return [entry for prefix in prefixes for entry in bench.shelf(prefix(bench.sid)).entries]
+
+
+def _empty(bench: Bench, fence: int, inputs: list[Place], kept: list[Entry]) -> None:
+    """Overwrite everything below the fence; of the inputs (oldest first) the newest keeps its frame."""
+    places, _ = bench.places("out")
+    doomed: list[Place | Entry] = [place for place in places if place.first < fence]
+    doomed += [*inputs[:-1], *kept]
+    _blank(bench, [entry for entry in doomed if entry.size])
+    for place in inputs[-1:]:
+        record = {"id": place.first, "ts": bench.store.clock.now_ms(), "kind": GONE}
+        blob = bench.store.get(place.key)
+        if blob is None or b'"kind":"deleted"}' in blob.data:
+            continue
+        bench.done.deleted += 1
+        if not bench.done.dry_run:
+            nonce = bench.store.clock.token()
+            bench.store.put(place.key, encode_segment("in", [record], nonce=nonce), nonce=nonce)
+
+
+def _blank(bench: Bench, doomed: Sequence[Place | Entry]) -> None:
+    bench.done.deleted += len(doomed)
+    bench.done.freed += sum(entry.size for entry in doomed)
+    if bench.done.dry_run:
+        return
+    for start in range(0, len(doomed), WINDOW):
+        window = doomed[start : start + WINDOW]
+        bench.store.gather([partial(bench.store.put, entry.key, b"") for entry in window])

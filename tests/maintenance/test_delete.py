@@ -1,0 +1,296 @@
+"""Deletion: the content is gone, nobody brings it back, and only an explicit create opens the session."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import Any, Literal
+
+import pytest
+from chat_samples import SID, Place, call, die, first_turn, saying, user, write_all
+from upkeep import HOURS, check, fresh, killed_at, names, session_of, watched
+
+from snapshotter import Closed, Corrupt, Fenced, NewerVersion, Refused, Unreachable
+from snapshotter.database import Database
+from snapshotter.maintenance import delete, trim
+from streams import keys
+from streams.buckets.memory import MemoryBucket
+from streams.testing.faults import Call, Fault, FaultyBucket
+
+SNAPSHOT = keys.snapshot(SID)
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+def words(place: Place) -> str:
+    """Everything that is stored, as one text."""
+    return b"\n".join(place.stored("").values()).decode()
+
+
+def is_gone(place: Place) -> None:
+    """Nothing of what was said is stored, and the session is deleted to whoever asks."""
+    stored = words(place)
+    assert "answer" not in stored
+    assert "u1" not in stored
+    assert "hi" not in [p["text"] for r in place.records("in") for p in r.get("message", {}).get("parts", [])]
+    db = fresh(place)
+    assert db.history(SID) == []
+    with pytest.raises(Closed, match="deleted"), db.boot(SID) as session:
+        list(session.turns())
+
+
+def test_the_content_is_gone_and_the_keys_stay(place: Place) -> None:
+    session_of(place, 3)
+    before = place.stored("")
+    done = delete(place.db, SID)
+    is_gone(place)
+    after = place.stored("")
+    assert set(before) < set(after)
+    full = [key for key, data in after.items() if data and key != SNAPSHOT]
+    assert names(key for key in full if key.startswith("in/")) == [3]
+    assert place.records("in") == [{"id": 3, "ts": place.clock.now_ms(), "kind": "deleted"}]
+    assert [r["control"] for r in place.records()] == ["fence", "session-deleted"]
+    tombstone = json.loads(after[SNAPSHOT])
+    assert (tombstone["deleted"], tombstone["messages"], tombstone["keys"]) == (True, [], [])
+    assert tombstone["lastOutEventId"] == str(place.records()[-1]["id"])
+    assert done.written == 2
+    assert done.freed > 1000
+
+
+def test_checkpoints_go_too(place: Place) -> None:
+    session_of(place, 3)
+    trim(place.db, SID)
+    delete(place.db, SID)
+    is_gone(place)
+    assert list(place.stored("checkpoints/").values()) == [b""]
+
+
+def test_only_create_opens_it_again_and_ids_go_on(place: Place) -> None:
+    session_of(place, 2)
+    last = place.records()[-1]["id"]
+    epoch = place.db.peek(SID).fold.epoch
+    delete(place.db, SID)
+    is_gone(place)
+    assert place.db.send(SID, user("late", "too late")).id == 3
+    assert fresh(place).peek(SID).pending == []
+    place.db.create(SID, messages=[user("a", "new life")])
+    session = fresh(place).peek(SID)
+    assert session.fold.epoch == epoch + 2
+    assert session.fold.cursor > last
+    assert [m["id"] for m in session.messages] == ["a"]
+    assert session.pending == []
+    assert "input-before-create" in [note["code"] for note in session.report]
+    assert place.send("u1").id == 4, "the same id again is a new message: nothing of the old life counts"
+    place.answer("anew")
+    assert [m["id"] for m in fresh(place).history(SID)][:2] == ["a", "u1"]
+    assert len(fresh(place).history(SID)) == 3
+    check(place)
+
+
+def test_a_living_worker_is_fenced(place: Place) -> None:
+    place.send("u1")
+    session = place.db.boot(SID)
+    turn = first_turn(session)
+    write_all(turn, [{"type": "start"}, call("c1")])
+    turn.flush()
+    delete(fresh(place), SID)
+    turn.write({"type": "text-start", "id": "t"})
+    with pytest.raises(Fenced):
+        turn.flush()
+    die(session)
+    is_gone(place)
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_worker_that_slept_brings_nothing_back(place: Place, swept: bool) -> None:
+    session_of(place, 2)
+    place.db.send(SID, user("u9"))
+    zombie = place.db.boot(SID)
+    turn = first_turn(zombie)
+    turn.write({"type": "start"})
+    turn.flush()
+    delete(fresh(place), SID)
+    place.clock.advance(24 * HOURS)
+    if swept:
+        for key, data in place.stored("").items():
+            if not data:
+                place.bucket.inner.delete(key)
+    turn.write({"type": "text-start", "id": "t"})
+    with pytest.raises(Fenced):
+        turn.flush()
+    die(zombie)
+    is_gone(place)
+
+
+def test_a_snapshot_that_was_under_way_does_not_replace_the_tombstone(place: Place) -> None:
+    session_of(place, 2)
+    old = place.stored(SNAPSHOT)[SNAPSHOT]
+    with place.db.boot(SID) as session:
+        delete(fresh(place), SID)
+        session._store(old, int(json.loads(old)["lastOutEventId"]))
+    is_gone(place)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_around_any_request_it_is_run_again(when: Literal["before", "after"]) -> None:
+    for number in count(1):
+        place = Place()
+        session_of(place, 2)
+        killed = killed_at(place, number, when, lambda db: delete(db, SID))
+        found = fresh(place).peek(SID)
+        assert len(found.messages) == (0 if found.fold.deleted else 4), number
+        if not killed:
+            assert number > 25
+            break
+        delete(place.db, SID)
+        is_gone(place)
+        assert [r["control"] for r in place.records()] == ["fence", "session-deleted"], number
+
+
+def test_it_is_idempotent_and_a_dry_run_writes_nothing(place: Place) -> None:
+    session_of(place, 2)
+    before = place.stored("")
+    dry = delete(place.db, SID, dry_run=True)
+    assert place.stored("") == before
+    done = delete(place.db, SID)
+    assert (dry.deleted, dry.freed) == (done.deleted, done.freed)
+    after = place.stored("")
+    again = delete(place.db, SID)
+    assert (again.written, again.deleted) == (0, 0)
+    assert place.stored("") == after
+
+
+def test_inputs_that_came_afterwards_go_when_it_is_run_again(place: Place) -> None:
+    session_of(place, 2)
+    delete(place.db, SID)
+    place.send("late")
+    delete(place.db, SID)
+    assert "late" not in words(place)
+    assert place.db.peek(SID).pending == []
+    place.send("later")
+    place.db.create(SID)
+    assert place.db.history(SID) == []
+    place.send("now")
+    place.answer("hello")
+    assert len(place.db.history(SID)) == 2
+
+
+def test_readers_at_any_moment_see_all_of_it_or_nothing(place: Place) -> None:
+    session_of(place, 2)
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(len(fresh(place).history(SID)))
+
+    delete(watched(place, look), SID)
+    assert set(seen) == {4, 0}
+    assert seen == sorted(seen, reverse=True)
+
+
+def test_a_boot_under_way_starts_again(place: Place) -> None:
+    """The snapshot is read before the deletion, the log after it."""
+    session_of(place, 3)
+    other = fresh(place)
+    gone: list[Any] = []
+
+    def hook(asked: Call, when: str) -> None:
+        if asked.key == SNAPSHOT and when == "after" and not gone:
+            gone.append(delete(other, SID))
+
+    db = Database(FaultyBucket(MemoryBucket(place.clock, space=place.space), hook=hook), place.clock)
+    assert db.history(SID) == []
+
+
+def test_a_store_that_fails_in_between(place: Place) -> None:
+    session_of(place, 2)
+    place.bucket.plan.append(Fault("put", nth=5, times=0))
+    with pytest.raises(Unreachable):
+        delete(place.db, SID)
+    place.bucket.plan.clear()
+    delete(place.db, SID)
+    is_gone(place)
+
+
+def test_a_session_opened_again_in_between_keeps_its_new_life(place: Place) -> None:
+    session_of(place, 2)
+    other = fresh(place)
+    opened: list[bool] = []
+
+    def meanwhile() -> None:
+        if not opened and other.peek(SID).fold.deleted:
+            opened.append(True)
+            other.create(SID, messages=[user("a", "new life")])
+            other.send(SID, user("b", "and more"))
+
+    delete(watched(place, meanwhile), SID)
+    assert [m["id"] for m in fresh(place).history(SID)] == ["a", "b"]
+    place.answer("yes")
+    assert len(fresh(place).history(SID)) == 3
+    assert "answer 1" not in words(place)
+    check(place)
+
+
+def test_a_session_of_inputs_alone(place: Place) -> None:
+    place.send("u1")
+    delete(place.db, SID)
+    is_gone(place)
+
+
+def test_a_damaged_session_can_be_deleted(place: Place) -> None:
+    session_of(place, 2)
+    inner = place.bucket.inner
+    inner.put(SNAPSHOT, b"{")
+    inner.put(keys.segment("out", SID, 1), b"no segment")
+    with pytest.raises(Corrupt):
+        place.db.history(SID)
+    delete(place.db, SID)
+    is_gone(place)
+    place.db.create(SID)
+    place.send("u3")
+    place.answer("back")
+    assert len(place.db.history(SID)) == 2
+
+
+def test_what_a_newer_release_wrote_is_left(place: Place) -> None:
+    session_of(place, 2)
+    document = {**json.loads(place.stored(SNAPSHOT)[SNAPSHOT]), "version": 2}
+    place.bucket.inner.put(SNAPSHOT, json.dumps(document).encode())
+    before = place.stored("")
+    with pytest.raises(NewerVersion):
+        delete(place.db, SID)
+    assert place.stored("") == before
+
+
+def test_a_session_that_is_not_there(place: Place) -> None:
+    with pytest.raises(Refused, match="no session"):
+        delete(place.db, "nobody")
+    assert place.stored("") == {}
+
+
+def test_beside_a_worker_that_is_faster(place: Place) -> None:
+    place.send("u1")
+    session = place.db.boot(SID)
+    turn = first_turn(session)
+    chunks = iter(list(saying("x"))[:3])
+
+    def meanwhile() -> None:
+        chunk = next(chunks, None)
+        if chunk is not None:
+            turn.write(chunk)
+            turn.flush()
+
+    raced = {"put": 0}
+
+    def hook(asked: Call, when: str) -> None:
+        if asked.verb == "put" and asked.key.startswith("out/") and when == "before":
+            raced["put"] += 1
+            meanwhile()
+
+    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
+    delete(Database(bucket, place.clock), SID)
+    assert raced["put"] > 3
+    die(session)
+    is_gone(place)
