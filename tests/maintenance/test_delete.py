@@ -76,13 +76,17 @@ def test_only_create_opens_it_again_and_ids_go_on(place: Place) -> None:
     is_gone(place)
     assert place.db.send(SID, user("late", "too late")).id == 3
     assert fresh(place).peek(SID).pending == []
+    tombstone = place.stored(SNAPSHOT)[SNAPSHOT]
     place.db.create(SID, messages=[user("a", "new life")])
+    saved = place.stored(SNAPSHOT)[SNAPSHOT]
+    place.bucket.inner.put(SNAPSHOT, tombstone)  # as after a snapshot that failed
     session = fresh(place).peek(SID)
     assert session.fold.epoch == epoch + 2
     assert session.fold.cursor > last
     assert [m["id"] for m in session.messages] == ["a"]
     assert session.pending == []
     assert "input-before-create" in [note["code"] for note in session.report]
+    place.bucket.inner.put(SNAPSHOT, saved)
     assert place.send("u1").id == 4, "the same id again is a new message: nothing of the old life counts"
     place.answer("anew")
     assert [m["id"] for m in fresh(place).history(SID)][:2] == ["a", "u1"]
