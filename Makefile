@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check minio bench clean
+.PHONY: help demo test check minio bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make check   linter, formatter, types, import contracts"
 	@echo "make minio   a local MinIO to develop against"
 	@echo "make bench   run the benchmarks"
+	@echo "make fuzz    break what is read from outside, led by coverage (MINUTES=1 for each TARGET=all)"
 	@echo "make clean   remove what the others made"
 
 # One stamp for each set of dependencies, so that set-up runs once, and again when pyproject.toml changes.
@@ -32,6 +33,10 @@ $(VENV)/.s3: pyproject.toml | $(BIN)/python
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[test]'
+	@touch $@
+
+$(VENV)/.fuzz: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[fuzz]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
@@ -63,6 +68,9 @@ minio:
 bench: $(VENV)/.test
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python scripts/fuzz.py $(or $(TARGET),all) --minutes $(or $(MINUTES),1)
+
 clean:
-	rm -rf $(VENV) demo-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) demo-data .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

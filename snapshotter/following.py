@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from streams import log
 from streams.errors import InvalidValue
 from streams.keys import Log
 from streams.log import Vanished
-from streams.packing import unpack
+from streams.packing import unpack_after
 from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
 T = TypeVar("T")
 
 _RESTARTS = 3
+_BATCH = 1000
 _LIST_EVERY = 10  # every so many looks the log is listed: a merged segment may cover the next place
 
 
@@ -45,9 +47,14 @@ class _Reader:
         self._cursor: Cursor | None = None
         self._looks = 0
         self._vanished = 0
+        self._unpacked: Iterator[Record] = iter(())
 
     def fresh(self) -> list[Record]:
-        """What is new since the last call. Raises Gap, Corrupt, and Vanished when it comes three times."""
+        """What is new since the last call, a thousand records at most: a packed run of a few bytes may stand
+        for many. Raises Gap, Corrupt, and Vanished when it comes three times."""
+        return list(islice(self._unpacked, _BATCH)) or self._look()
+
+    def _look(self) -> list[Record]:
         try:
             segments = self._segments()
             self._vanished = 0
@@ -58,8 +65,9 @@ class _Reader:
             self._looks = 0
             return []
         self._looks = 1 if segments else self._looks + 1
-        found = [r for s in segments for stored in s.records for r in unpack(stored)]
-        return [record for record in found if record["id"] > self._after]
+        stored = (record for segment in segments for record in segment.records)
+        self._unpacked = (r for record in stored for r in unpack_after(record, self._after))
+        return list(islice(self._unpacked, _BATCH))
 
     def _segments(self) -> list[Segment]:
         head: list[Segment] = []

@@ -324,7 +324,7 @@ class _Check:
             return
         for other, what in self._left.pop(self._whole.cursor, []):
             ours, theirs = _facts(self._whole), _facts(other)
-            wrong = [name for name in ours if ours[name] != theirs[name]]
+            wrong = [name for name in ours if not _equal(ours[name], theirs[name])]
             if wrong:
                 place = f"at out record {other.cursor} the {what} and the fold of the whole log differ"
                 self._problem("law", f"{place}: {', '.join(wrong)}")
@@ -335,3 +335,20 @@ def _facts(fold: Fold) -> dict[str, Any]:
     plan = describe(fold, revive(fold))
     kept = {name: value for name, value in plan.items() if name not in _NOT_COMPARED}
     return {**kept, "turn": fold.turn, "closed": fold.closed, "deleted": fold.deleted}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal, also where they nest more deeply than Python compares by itself."""
+    try:
+        return bool(one == other)
+    except RecursionError:
+        work = [(one, other)]
+    while work:
+        a, b = work.pop()
+        if type(a) is dict and type(b) is dict and a.keys() == b.keys():
+            work += [(a[name], b[name]) for name in a]
+        elif type(a) is list and type(b) is list and len(a) == len(b):
+            work += zip(a, b, strict=True)
+        elif isinstance(a, dict | list) or a != b:
+            return False
+    return True

@@ -70,10 +70,11 @@ def decode_sid(sid: str) -> str:
     """The session id that `encode_sid` made this segment of. Raises InvalidId for any other text."""
     try:
         plain = re.sub(r"(?:%[0-9A-F]{2})+", _unpercent, sid)
-    except UnicodeDecodeError:
-        plain = ""
+        canonical = _UNSAFE.sub(_percent, plain)
+    except UnicodeError:  # no UTF-8 behind the escapes, or half a surrogate pair beside them
+        plain = canonical = ""
     # Only the canonical spelling counts, or two segments would name one session.
-    if not plain.strip(".") or _UNSAFE.sub(_percent, plain) != sid:
+    if not plain.strip(".") or canonical != sid:
         raise InvalidId(f"{sid!r} is not an encoded session id")
     return plain
 

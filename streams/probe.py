@@ -63,18 +63,33 @@ def decode(data: bytes, key: str = KEY) -> Capabilities:
     """Raises Corrupt, and NewerVersion for a version above ours."""
     try:
         found = orjson.loads(data)
-        if found["version"] > VERSION:
-            raise NewerVersion(f"{key} has version {found['version']}; this release knows {VERSION}", key=key)
-        return Capabilities(
-            create=found["create"] is True,
-            replace=found["replace"] is True,
-            exact=found.get("exact") is True,
-            listing=found["listing"] is True,
-            etag=found.get("etag", "as-given"),
-            checked_at=int(found["checkedAt"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise Corrupt(f"{key} cannot be read; delete it and probe again: {error}", key=key) from error
+    except orjson.JSONDecodeError as error:
+        raise _unreadable(key, str(error)) from error
+    if type(found) is not dict or type(found.get("version")) is not int:
+        raise _unreadable(key, "no document with a version")
+    if found["version"] > VERSION:
+        raise NewerVersion(f"{key} has version {found['version']}; this release knows {VERSION}", key=key)
+    # A wrong type is no answer: taken for a "no" it would blame the store.
+    given = {"exact": False, "etag": "as-given", **found}
+    wrong = [name for name in ("create", "replace", "exact", "listing") if type(given.get(name)) is not bool]
+    if given["etag"] not in ("as-given", "unquoted", "none"):
+        wrong.append("etag")
+    if type(given.get("checkedAt")) is not int:
+        wrong.append("checkedAt")
+    if wrong:
+        raise _unreadable(key, f"{wrong[0]} is not what it should be")
+    return Capabilities(
+        create=given["create"],
+        replace=given["replace"],
+        exact=given["exact"],
+        listing=given["listing"],
+        etag=given["etag"],
+        checked_at=given["checkedAt"],
+    )
+
+
+def _unreadable(key: str, why: str) -> Corrupt:
+    return Corrupt(f"{key} cannot be read; delete it and probe again: {why}", key=key)
 
 
 def load(store: Store, key: str = KEY) -> Capabilities | None:

@@ -181,7 +181,7 @@ def incident(
     "raise"), `limits` fields of ChatRecovery. Of a log whose records are later than --now only those up to
     then count.
     """
-    given = _object(options.encode()) if options is not None else {}
+    given = _object(options) if options is not None else {}
     limits = given.get("limits", {})
     if not isinstance(limits, dict) or any(name not in _LIMITS for name in limits):
         raise InvalidValue(f"limits: an object with some of {', '.join(_LIMITS)} is needed", path="limits")
@@ -276,7 +276,7 @@ def _problem(record: Record) -> str | None:
     return None if cuts[-1] == len(record["chunk"][field_name]) else "its cuts do not fit its text"
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: bytes | str) -> dict[str, Any]:
     value = loads(line)
     if not isinstance(value, dict):
         raise InvalidValue("a JSON object is needed")

@@ -11,6 +11,7 @@ soon as it is a whole JSON object, so nothing waits for the blank line that a pr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from snapshotter.errors import InvalidValue
 
 _SKIPPED = (b":", b"event:", b"id:", b"retry:")
 _BOM = b"\xef\xbb\xbf"
+_NOTHING = (b"", b"[DONE]")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.?)*+(?:"|\Z)')
 
 
 class Chunks:
@@ -46,44 +49,53 @@ class Chunks:
 
 
 def _objects(lines: Iterable[tuple[int, bytes]]) -> Iterator[dict[str, Any]]:
-    event: list[bytes] = []
+    event = _Event()
     number = 0
     for number, raw in lines:
         line = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1:
             line = line.removeprefix(_BOM)
         if line.startswith(b"data:"):
-            event.append(line[5:].removeprefix(b" "))
-            whole = _try(event)
-            if whole is not None:
-                event = []
-                yield from whole
+            event.add(line[5:].removeprefix(b" "))
+            if event.may_be_whole():
+                yield from event.take(number)
         elif not line.strip():
-            _no_rest(event, number)
+            event.end(number)
         elif not line.startswith(_SKIPPED):
-            _no_rest(event, number)
+            event.end(number)
             yield _object(line, number)
-    _no_rest(event, number)
+    event.end(number)
 
 
-def _try(event: list[bytes]) -> list[dict[str, Any]] | None:
-    """The event's object (none for an end marker), or None while it is not whole."""
-    data = b"\n".join(event).strip()
-    if data in (b"", b"[DONE]"):
-        return []
-    if not data.endswith(b"}"):
-        return None
-    try:
-        value = loads(data)
-    except InvalidValue:
-        return None
-    return [value] if isinstance(value, dict) else None
+class _Event:
+    """The `data:` lines of one event. Brackets are counted as they come, so that it is parsed once, when it
+    can be whole, and not anew with every line."""
 
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self._open = 0
 
-def _no_rest(event: list[bytes], number: int) -> None:
-    if event:
-        _object(b"\n".join(event), number)
-        raise InvalidValue(f"line {number}: an event that is no JSON object", path=f"line {number}")
+    def add(self, line: bytes) -> None:
+        self._lines.append(line)
+        bare = _STRING.sub(b"", line)  # no JSON string goes on in the next line
+        self._open += bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
+
+    def may_be_whole(self) -> bool:
+        last = self._lines[-1].strip()
+        return self._open <= 0 and (last.endswith(b"}") or (len(self._lines) == 1 and last in _NOTHING))
+
+    def take(self, number: int) -> list[dict[str, Any]]:
+        """The event's object, none for an end marker. With no bracket open nothing could make it whole any
+        more, so what is none is refused."""
+        data = b"\n".join(self._lines).strip()
+        self._lines, self._open = [], 0
+        return [] if data in _NOTHING else [_object(data, number)]
+
+    def end(self, number: int) -> None:
+        """The event is over; raises InvalidValue where anything of it is left."""
+        if self._lines:
+            self.take(number)
+            raise InvalidValue(f"line {number}: an event that is no JSON object", path=f"line {number}")
 
 
 def _object(data: bytes, number: int) -> dict[str, Any]:

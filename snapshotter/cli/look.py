@@ -12,10 +12,12 @@ import click
 
 from snapshotter import Receipt, Refused, Session
 from snapshotter import open as open_database
+from snapshotter.core.calls import parts_of
 from snapshotter.core.contract import describe
 from snapshotter.core.queue import Item
 
 from .output import (
+    SECONDS,
     cost,
     count,
     emit,
@@ -134,7 +136,8 @@ def _line(message: dict[str, Any]) -> str:
 
 
 def _text(message: dict[str, Any]) -> str:
-    return " ".join(part.get("text", "") for part in message["parts"] if part.get("type") == "text")
+    said = [part for part in parts_of(message) if isinstance(part, dict) and part.get("type") == "text"]
+    return " ".join(str(part.get("text", "")) for part in said)
 
 
 @click.command(
@@ -164,8 +167,8 @@ def _tell_message(message: dict[str, Any]) -> None:
     role = str(message.get("role"))
     color = "cyan" if role == "user" else "green"
     say(f"{click.style(role, fg=color, bold=True)} {click.style(str(message.get('id')), dim=True)}")
-    for part in message["parts"]:
-        line = _part(part)
+    for part in parts_of(message):
+        line = _part(part) if isinstance(part, dict) else f"[no part] {short(part, 80)}"
         if line is not None:
             say(f"  {line}")
 
@@ -196,7 +199,7 @@ def _part(part: dict[str, Any]) -> str | None:
 @click.option("--follow", is_flag=True, help="Wait for further records.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=SECONDS,
     help="With --follow: end after so many seconds without a new one (default: never).",
 )
 @json_option
@@ -252,7 +255,7 @@ def _since(text: str | None) -> int | None:
     """Epoch ms. Raises Refused for what is no time."""
     if text is None:
         return None
-    ago = re.fullmatch(r"(\d+)([smhd])", text)
+    ago = re.fullmatch(r"(\d{1,12})([smhd])", text)
     if ago is not None:
         return int((time.time_ns() // 1_000_000) - int(ago[1]) * _AGO[ago[2]] * 1000)
     try:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 import orjson
 
-from snapshotter import Database, InvalidId, Receipt, Session
+from snapshotter import Database, InvalidId, InvalidValue, Receipt, Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -24,9 +24,13 @@ T = TypeVar("T")
 def store_url(text: str) -> str:
     """A store URL; a path that begins with `/`, `.` or `~` is a folder.
 
-    Raises InvalidId for a bare word, which may be a folder or a bucket, where nothing says which."""
+    Raises InvalidId for a path that leads nowhere, and for a bare word, which may be a folder or a bucket,
+    where nothing says which."""
     if text.startswith(("/", ".", "~")):
-        return Path(text).expanduser().resolve().as_uri()
+        try:
+            return Path(text).expanduser().resolve().as_uri()
+        except (RuntimeError, ValueError) as error:  # nobody's home, links in a circle, a NUL
+            raise InvalidId(f"{text!r} names no folder: {error}") from None
     # Only what looks like a path is repeated: nothing else is certain to hold no secret.
     if re.fullmatch(r"[\w./-]+", text) and not os.environ.get("OBJECT_STORE_DEFAULT_PROTOCOL"):
         raise InvalidId(
@@ -34,6 +38,19 @@ def store_url(text: str) -> str:
             f"minio://host:port/{text}"
         )
     return text
+
+
+class _Seconds(click.FloatRange):
+    """A number of seconds. NaN lies in every range for a comparison, and no clock waits for it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if seconds != seconds:
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return seconds
+
+
+SECONDS = _Seconds(min=0, max=1_000_000_000)
 
 
 def url_argument(command: F) -> F:
@@ -51,11 +68,16 @@ def json_option(command: F) -> F:
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON. Values that only a wider library takes (integers above 64 bits) are written by it."""
+    """Compact JSON. Values that only a wider library takes (integers above 64 bits) are written by it. Raises
+    InvalidValue for what nests too deeply for both."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
+        pass
+    try:
         return json.dumps(value, separators=(",", ":")).encode()
+    except RecursionError:  # what another writer left may nest as deeply as a parser goes
+        raise InvalidValue("what is stored there nests too deeply to be printed") from None
 
 
 def emit(value: Any) -> None:

@@ -15,7 +15,7 @@ from snapshotter.core.values import loads
 from snapshotter.scribe import POLICIES
 
 from .chunks import Chunks
-from .output import aside, emit, json_option, say, session_argument, tell_receipt, url_argument
+from .output import SECONDS, aside, emit, json_option, say, session_argument, tell_receipt, url_argument
 from .problems import CutShort
 
 _ENDS = ("finish", "abort", "error")
@@ -80,7 +80,7 @@ def given_message(text: str | None, message: str | None) -> dict[str, Any]:
 @url_argument
 @session_argument
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--delay", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait before each chunk.")
+@click.option("--delay", type=SECONDS, default=0.0, help="Seconds to wait before each chunk.")
 @click.option(
     "--durability",
     type=click.Choice(list(POLICIES)),
@@ -91,7 +91,7 @@ def given_message(text: str | None, message: str | None) -> dict[str, Any]:
 @click.option("--takeover", is_flag=True, help="Do not wait for the worker before: it is known to be dead.")
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0),
+    type=SECONDS,
     default=25.0,
     show_default=True,
     help="Seconds to wait for a worker that may be alive.",

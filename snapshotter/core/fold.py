@@ -184,11 +184,11 @@ class Fold:
             return False
         if turn.acc.append(chunk):
             return True
-        kind = chunk.get("type") if type(chunk) is dict else None
+        kind, call = (chunk.get("type"), chunk.get("toolCallId")) if type(chunk) is dict else (None, None)
         if kind == "start":
             self._start(turn, number, chunk)
             kept = True
-        elif kind in _OUTPUTS and turn.acc.find_call(str(chunk.get("toolCallId"))) is None:
+        elif kind in _OUTPUTS and type(call) is str and turn.acc.find_call(call) is None:
             kept = late_output(self, turn, chunk) or turn.acc.apply(chunk)
         else:
             kept = turn.acc.apply(chunk)

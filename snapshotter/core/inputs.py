@@ -109,7 +109,7 @@ def keys_of(record: dict[str, Any]) -> list[str]:
         keys.append(message.get("id", ""))
     keys.append(record.get("key", ""))
     short = [
-        key if len(key) <= KEY_LIMIT else hashlib.sha256(key.encode()).hexdigest()
+        key if len(key) <= KEY_LIMIT else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
         for key in keys
         if isinstance(key, str) and key
     ]

@@ -17,6 +17,7 @@ its target, a regenerate its message.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -107,7 +108,8 @@ def sort_out(fold: Fold, view: View) -> Queue:
     owed = fold.inputs.owed(fold.open.inputs if fold.open is not None else ())
     for entry in owed:
         if entry.role == "unknown":
-            queue.note("unknown-input-kind", entry.id, f"kind {entry.record.get('kind')!r}; stays owed")
+            kind = reprlib.repr(entry.record.get("kind"))  # which may be anything, of any depth
+            queue.note("unknown-input-kind", entry.id, f"kind {kind}; stays owed")
     if fold.closed:
         for entry in owed:
             queue.note("input-after-close", entry.id, "came after the session was closed; stays owed")

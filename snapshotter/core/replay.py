@@ -51,8 +51,9 @@ def replay(line: dict[str, Any], *, strict: bool = False) -> dict[str, Any]:
 
 def _storable(chunk: Any, at: int, found: list[dict[str, Any]]) -> Any:
     """The chunk as the log would hold it; the text of a delta is left alone, its other half may follow."""
-    if isinstance(chunk, dict) and chunk.get("type") in DELTAS:
-        field = DELTAS[chunk["type"]][1]
+    kind = chunk.get("type") if isinstance(chunk, dict) else None
+    if isinstance(kind, str) and kind in DELTAS:
+        field = DELTAS[kind][1]
         rest = {key: value for key, value in chunk.items() if key != field}
         return {**clean(rest), field: chunk[field]} if field in chunk else clean(rest)
     mended = clean(chunk)
