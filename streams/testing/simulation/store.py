@@ -147,10 +147,7 @@ class SimStore:
         if isinstance(found, Written):
             return Written(found.etag, _floor(found.date_ms, step) if weather.dates else None)
         if isinstance(found, Page):
-            entries = tuple(
-                Entry(e.key, e.size, e.etag, _floor(e.modified_ms, step))
-                for e in found.entries
-            )
+            entries = tuple(Entry(e.key, e.size, e.etag, _floor(e.modified_ms, step)) for e in found.entries)
             date_ms = _floor(found.date_ms, step) if weather.dates else None
             return Page(entries, found.more, found.resume, date_ms)
         return found
