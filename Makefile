@@ -5,12 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check minio bench fuzz clean
+.PHONY: help demo test simulate drill check minio bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    kill a worker in the middle of an answer and see the next one carry on"
 	@echo "make test    run the tests"
+	@echo "make simulate SEEDS=1000   as many simulated worlds, each judged (ARGS=\"--jobs 4 --from 5000\")"
+	@echo "make drill   kill and stop real processes over real stores (ARGS=\"--kills 300 --store file\")"
 	@echo "make check   linter, formatter, types, import contracts"
 	@echo "make minio   a local MinIO to develop against"
 	@echo "make bench   run the benchmarks"
@@ -52,6 +54,13 @@ test: $(VENV)/.test
 	elif ! scripts/oracles.sh >/dev/null; then \
 	  echo "the AI SDK's client could not be installed: the tests against it are not run"; fi
 	$(BIN)/python -m pytest $(ARGS)
+
+SEEDS ?= 1000
+simulate: $(VENV)/.test
+	@$(BIN)/python tests/simulation/run.py --seeds $(SEEDS) $(ARGS)
+
+drill: $(VENV)/.test
+	@$(BIN)/python tests/drills/drill.py $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check
