@@ -135,9 +135,10 @@ class ChatHost:
             desk.changed.notify_all()
         try:
             receipt = self.db.send(session_id, message, **options)
-            if not self._quiet(desk, decision):
+            place = self._place(desk, receipt, decision)
+            if not self._quiet(desk, decision, place):
                 return Submitted("superseded", receipt)
-            work = partial(self._work, desk, session_id, receipt, decision, signal)
+            work = partial(self._work, desk, session_id, receipt, decision, place, signal)
             key = f"{session_id}/{receipt.id}"
             outcome = desk.queue.run(key, work, generation=generation, joined=release)
         finally:
@@ -145,22 +146,38 @@ class ChatHost:
         desk.continuations.look()
         return Submitted(outcome.value or "stale", receipt)
 
-    def _quiet(self, desk: _Desk, decision: Decision) -> bool:
+    def _place(self, desk: _Desk, receipt: Receipt, decision: Decision) -> int | None:
+        """Where a submit that can be superseded stands, told to those before it; None for any other. One that
+        repeats an older one stands for nobody."""
+        if decision.sequence is None or receipt.duplicate:
+            return None
+        with desk.changed:
+            desk.submits.stored(receipt.id)
+            desk.changed.notify_all()
+        return receipt.id
+
+    def _quiet(self, desk: _Desk, decision: Decision, place: int | None) -> bool:
         """Wait as long as a debounced submit has to; False when a later one came."""
         clock = self.db.clock
         with desk.changed:
-            while decision.until_ms is not None and not desk.submits.superseded(decision.sequence):
+            while decision.until_ms is not None and not desk.submits.superseded(place):
                 left = (decision.until_ms - clock.now_ms()) / 1000
                 if left <= 0:
                     break
                 desk.changed.wait(left)
-            return not desk.submits.superseded(decision.sequence)
+            return not desk.submits.superseded(place)
 
     def _work(
-        self, desk: _Desk, session_id: str, receipt: Receipt, decision: Decision, outside: Signal | None
+        self,
+        desk: _Desk,
+        session_id: str,
+        receipt: Receipt,
+        decision: Decision,
+        place: int | None,
+        outside: Signal | None,
     ) -> str:
         with desk.changed:
-            if desk.submits.superseded(decision.sequence):
+            if desk.submits.superseded(place):
                 return "superseded"
         overlap = _OVERLAP.get(decision.policy or "", "queue")
         with self.db.boot(session_id, receipt=receipt, overlap=overlap, **self._boot) as session:

@@ -7,7 +7,8 @@
     drop       it is refused
 
 A message that is not dropped is an input, durable before anything is decided about who answers it: being
-*superseded* only means that a later one's turn stands for both. With nothing under way every policy is the
+*superseded* only means that a later one's turn stands for both. Later is what the log says: a submit whose
+input was refused, or never became durable, stands for nobody. With nothing under way every policy is the
 same. These are decisions alone; `overlap` in `boot` is what makes one turn take several messages.
 """
 
@@ -36,7 +37,7 @@ Policy = str | Debounce
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What to do with a submit. `policy` is None where nothing overlaps; `sequence` numbers the submits that
-    can supersede each other; `until_ms` is when a debounced one may go on."""
+    can supersede each other, None for one that cannot; `until_ms` is when a debounced one may go on."""
 
     action: str
     policy: str | None = None
@@ -51,6 +52,7 @@ class Submits:
     def __init__(self, debounce_ms: float = DEBOUNCE_MS) -> None:
         self._debounce_ms = debounce_ms
         self._sequence = 0
+        self._newest = 0
         self._epoch = 0
         self.pending = 0
 
@@ -72,9 +74,14 @@ class Submits:
         ms = policy.ms if isinstance(policy, Debounce) else None
         return ms if ms is not None and math.isfinite(ms) and ms >= 0 else self._debounce_ms
 
-    def superseded(self, sequence: int | None) -> bool:
-        """True when a later submit stands for this one."""
-        return sequence is not None and sequence < self._sequence
+    def stored(self, place: int) -> None:
+        """A submit that can supersede others is durable, as the input with this id."""
+        self._newest = max(self._newest, place)
+
+    def superseded(self, place: int | None) -> bool:
+        """True when a submit that was stored later stands for the one whose input this is; None for one that
+        nobody supersedes."""
+        return place is not None and place < self._newest
 
     def begin(self) -> Callable[[], None]:
         """Count a submit that was accepted and is not in the queue yet. Returns what ends that; called again,

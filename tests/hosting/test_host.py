@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chat_samples import SID, ask, call, saying, shape, text, user, write_all
 
-from snapshotter import Database
+from snapshotter import Conflict, Database
 from snapshotter.hosting import ChatHost, Debounce, Signal, Submitted, until_aborted
 from snapshotter.turn import Turn
 from streams.buckets.memory import MemoryBucket
@@ -159,6 +159,38 @@ def test_debounce_waits_until_nobody_sends_any_more(host: ChatHost, model: Model
     host.db.clock.advance(1.5)  # type: ignore[attr-defined]
     assert requests.join() == {"a": "answered", "b": "superseded", "c": "answered"}
     assert shown(host) == ["a", "answer 1", "b", "c", "answer 2"]
+
+
+@pytest.mark.parametrize("policy", ["latest", "merge", Debounce(1000)])
+def test_a_submit_that_is_refused_supersedes_nobody(host: ChatHost, model: Model, policy: Any) -> None:
+    requests = Requests(host)
+    requests.submit("a")
+    assert model.started.acquire(timeout=WAIT)
+    requests.submit("b", policy=policy)
+    sent(host, 2)
+    with pytest.raises(Conflict):
+        host.submit(SID, user("b", "another body"), policy=policy)
+    model.gate.set()
+    until(lambda: "a" in requests.found)
+    host.db.clock.advance(1.5)  # type: ignore[attr-defined]
+    assert requests.join() == {"a": "answered", "b": "answered"}
+    assert shown(host) == ["a", "answer 1", "b", "answer 2"]
+
+
+def test_a_submit_that_repeats_an_older_one_supersedes_nobody(host: ChatHost, model: Model) -> None:
+    requests = Requests(host)
+    requests.submit("a")
+    assert model.started.acquire(timeout=WAIT)
+    requests.submit("b", policy="latest")
+    sent(host, 2)
+    until(lambda: host._desk(SID).queue.count() == 2)
+    again = Requests(host)
+    again.submit("a", policy="latest")
+    until(lambda: host._desk(SID).queue.count() == 3)
+    model.gate.set()
+    assert requests.join() == {"a": "answered", "b": "answered"}
+    assert again.join() == {"a": "answered"}
+    assert [inputs for _, inputs in model.turns] == [[1], [2]]
 
 
 def test_what_an_answer_raises_is_its_callers_and_the_next_one_takes_it_up(

@@ -22,13 +22,17 @@ def test_queue_and_drop() -> None:
     assert not submits.superseded(None)
 
 
-def test_a_later_one_supersedes_those_before_it() -> None:
+def test_a_later_one_supersedes_those_before_it_once_it_is_stored() -> None:
     submits = Submits()
-    first = submits.decide("latest", 1, 0)
-    assert not submits.superseded(first.sequence)
-    second = submits.decide("merge", 1, 0)
-    assert submits.superseded(first.sequence)
-    assert not submits.superseded(second.sequence)
+    assert submits.decide("latest", 1, 0).sequence == 1
+    submits.stored(7)
+    assert submits.decide("merge", 1, 0).sequence == 2
+    assert not submits.superseded(7)
+    submits.stored(8)
+    assert submits.superseded(7)
+    assert not submits.superseded(8)
+    submits.stored(6)  # decided later and stored before: it stands for nobody
+    assert (submits.superseded(6), submits.superseded(8)) == (True, False)
 
 
 @pytest.mark.parametrize(

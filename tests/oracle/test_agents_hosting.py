@@ -317,6 +317,7 @@ def test_submit_policies_agree() -> None:
                 )
                 assert (found.action, found.policy) == (state["action"], strategy)
                 assert (found.sequence, found.until_ms) == (state["submitSequence"], state["debounceUntilMs"])
+                submits.stored(found.sequence or 0)
             elif op == "begin":
                 releases[given] = submits.begin()
             elif op == "release":
