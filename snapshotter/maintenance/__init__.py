@@ -13,7 +13,8 @@ from __future__ import annotations
 from .bench import Done
 from .compacting import compact
 from .deleting import delete
+from .moving import export, import_
 from .rules import Keep, Rules
 from .trimming import trim
 
-__all__ = ["Done", "Keep", "Rules", "compact", "delete", "trim"]
+__all__ = ["Done", "Keep", "Rules", "compact", "delete", "export", "import_", "trim"]

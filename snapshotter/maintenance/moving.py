@@ -1,0 +1,282 @@
+"""Export and import: one session as one file, to keep it, or to move it to another root.
+
+The file is a zip archive that any tool opens: the stored objects byte by byte, under names without the
+session's, and last a manifest:
+
+    snapshot.json   out/<MAX-first>-<first>.jsonl   in/…   checkpoints/…   blocks/…   values/…
+    manifest.json   {"format":"snapshotter-session","version":1,"session":…,"exportedAt":ms,
+                     "objects":[{"name":…,"bytes":…,"sha256":…}, …]}
+
+An export reads in the order in which a verification does (snapshot, out, in, the rest), so a session may be
+at work meanwhile; what is read is then checked as an import would, and read again where it does not hold
+together.
+
+An import checks everything before it writes anything: the manifest, every checksum, and that the session
+verifies. It refuses a session that exists. Both logs are written from their newest segment down, out before
+in, and the snapshot last: so who comes too early finds a gap, and never half of a history. One that was
+broken off is run again with the same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import orjson
+
+from snapshotter.verify import verify
+from streams import keys
+from streams.buckets.memory import MemoryBucket
+from streams.errors import Corrupt, Damaged, NewerVersion, PreconditionFailed, Refused
+from streams.log import Vanished
+
+from .bench import WINDOW, Bench, Done, restarting
+
+if TYPE_CHECKING:
+    from snapshotter.database import Database
+
+FORMAT = "snapshotter-session"
+VERSION = 1
+
+_MANIFEST = "manifest.json"
+_SNAPSHOT = "snapshot.json"
+_READING = ("out", "in", "checkpoints", "blocks", "values")  # behind the snapshot
+_WRITING = ("values", "blocks", "checkpoints", "out", "in")  # before it
+_LARGEST = 256 * 1024 * 1024  # bytes of one object; a larger one is not ours
+
+
+@dataclass(slots=True)
+class Package:
+    """A session's objects by their names in the file."""
+
+    session: str
+    objects: dict[str, bytes] = field(default_factory=dict)
+
+    def problems(self) -> list[str]:
+        """What keeps this from being a whole session, in words."""
+        from snapshotter.database import Database
+
+        bucket = MemoryBucket()
+        db = Database(bucket)
+        sid = db.sid(self.session)
+        for name, data in self.objects.items():
+            bucket.put(_key(sid, name), data)
+        return [f"{problem.code}: {problem.detail}" for problem in verify(db, self.session).problems]
+
+
+def export(db: Database, session_id: str, file: str | os.PathLike[str] | IO[bytes]) -> Done:
+    """Write one session to a file (a path that does not exist yet, or something to write bytes to).
+
+    A session that does not verify is exported as it is, and `why` says so: an import will refuse it. Raises
+    Refused where there is no such session, FileExistsError, Vanished where others tidied up three times, and
+    what requests raise.
+    """
+    bench = Bench(db, session_id, "export", None, False)
+    package, problems = restarting(lambda: _consistent(bench, session_id))
+    with _written(file) as target, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        listed = []
+        for name, data in package.objects.items():
+            archive.writestr(_entry(name), data, zipfile.ZIP_DEFLATED)
+            digest = hashlib.sha256(data).hexdigest()
+            listed.append({"name": name, "bytes": len(data), "sha256": digest})
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "session": session_id,
+            "exportedAt": db.clock.now_ms(),
+            "objects": listed,
+        }
+        archive.writestr(_entry(_MANIFEST), orjson.dumps(manifest), zipfile.ZIP_DEFLATED)
+    bench.done.written = len(package.objects)
+    bench.done.why = f"it does not verify: {'; '.join(problems[:3])}" if problems else ""
+    return bench.done
+
+
+def import_(db: Database, file: str | os.PathLike[str] | IO[bytes], *, dry_run: bool = False) -> Done:
+    """Write the session that a file holds into this root, under its own id.
+
+    Raises Corrupt (NewerVersion) for a file that is no whole export, Damaged for a session that does not
+    verify, Refused where the session exists; nothing was written then. Raises what requests raise; run it
+    again with the same file then.
+    """
+    package = _unpacked(file)
+    bench = Bench(db, package.session, "import", None, dry_run)
+    problems = package.problems()
+    if problems:
+        raise Damaged(f"session {package.session!r} in the file does not verify: {'; '.join(problems[:3])}")
+    names = sorted(package.objects, key=_rank)
+    names = [name for name in names if name not in _there(bench, package)]
+    if not names:
+        raise _exists(bench)
+    bench.done.written = len(names)
+    if not dry_run:
+        bench.db._ensure()
+        for name in names:
+            _create(bench, name, package.objects[name])
+    return bench.done
+
+
+# -- reading a session --------------------------------------------------------------------------------
+
+
+def _consistent(bench: Bench, session_id: str) -> tuple[Package, list[str]]:
+    """The session as read, and what is wrong with it. Raises Vanished where it changed in between."""
+    package = Package(session_id)
+    key = keys.snapshot(bench.sid)
+    snapshot = bench.store.get(key)
+    if snapshot is not None:
+        package.objects[_SNAPSHOT] = snapshot.data
+    for room in _READING:
+        prefix = f"{room}/{bench.sid}/"
+        entries = bench.shelf(prefix).entries
+        for start in range(0, len(entries), WINDOW):
+            window = entries[start : start + WINDOW]
+            blobs = bench.store.gather([partial(bench.store.get, entry.key) for entry in window])
+            for entry, blob in zip(window, blobs, strict=True):
+                if blob is None:
+                    raise Vanished(f"{entry.key} was listed and then gone")
+                package.objects[f"{room}/{entry.key.removeprefix(prefix)}"] = blob.data
+    if not package.objects:
+        raise Refused(f"there is no session {session_id!r} at {bench.db.url}")
+    problems = package.problems()
+    if problems:
+        now = bench.store.get(key)
+        if (now and now.etag) != (snapshot and snapshot.etag):
+            raise Vanished(f"{key} was replaced while the session was read")
+    return package, problems
+
+
+@contextmanager
+def _written(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]:
+    """The file to write to; a new one at a path is removed again where that fails."""
+    if not isinstance(file, str | os.PathLike):
+        yield file
+        return
+    path = Path(file)
+    with path.open("xb") as target:
+        try:
+            yield target
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+
+
+# -- reading a file -----------------------------------------------------------------------------------
+
+
+def _unpacked(file: str | os.PathLike[str] | IO[bytes]) -> Package:
+    """The session in a file. Raises Corrupt, NewerVersion."""
+    name = str(file) if isinstance(file, str | os.PathLike) else "the file"
+    try:
+        with zipfile.ZipFile(file) as archive:
+            listed = archive.namelist()
+            manifest = _manifest(archive.read(_MANIFEST) if _MANIFEST in listed else b"", name)
+            package = Package(manifest["session"])
+            told = {row["name"]: row for row in manifest["objects"]}
+            if sorted(listed) != sorted([*told, _MANIFEST]):
+                raise _corrupt(name, "its manifest does not list what is in it")
+            for entry, row in told.items():
+                package.objects[entry] = _checked(archive, entry, row, name)
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
+        raise _corrupt(name, str(error)) from error
+    return package
+
+
+def _manifest(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT or type(found.get("version")) is not int:
+        raise _corrupt(name, f"it has no {_MANIFEST} of the format {FORMAT}")
+    if found["version"] > VERSION:
+        raise NewerVersion(
+            f"{name} has version {found['version']}, this release reads up to {VERSION}: upgrade snapshotter",
+            key=name,
+        )
+    rows = found.get("objects")
+    if not isinstance(found.get("session"), str) or not isinstance(rows, list):
+        raise _corrupt(name, "its manifest has a wrong shape")
+    for row in rows:
+        kinds = {"name": str, "bytes": int, "sha256": str}
+        if not isinstance(row, dict) or any(type(row.get(k)) is not kind for k, kind in kinds.items()):
+            raise _corrupt(name, "its manifest has a wrong shape")
+    return found
+
+
+def _checked(archive: zipfile.ZipFile, entry: str, row: dict[str, Any], name: str) -> bytes:
+    """One object, if it is the one that the manifest tells of."""
+    sid = keys.encode_sid("x")  # any will do
+    if not _is_ours(_key(sid, entry)):
+        raise _corrupt(name, f"{entry!r} is no object of a session")
+    if archive.getinfo(entry).file_size != row["bytes"] or row["bytes"] > _LARGEST:
+        raise _corrupt(name, f"{entry} has another size than the manifest says")
+    data = archive.read(entry)
+    if hashlib.sha256(data).hexdigest() != row["sha256"]:
+        raise _corrupt(name, f"{entry} does not match its checksum")
+    return data
+
+
+def _is_ours(key: str) -> bool:
+    parsers = (keys.parse_snapshot, keys.parse_segment, keys.parse_checkpoint, keys.parse_content)
+    return any(parse(key) is not None for parse in parsers)
+
+
+def _corrupt(name: str, why: str) -> Corrupt:
+    return Corrupt(f"{name} cannot be imported: {why}", key=name)
+
+
+# -- writing a session --------------------------------------------------------------------------------
+
+
+def _key(sid: str, name: str) -> str:
+    if name == _SNAPSHOT:
+        return keys.snapshot(sid)
+    room, _, rest = name.partition("/")
+    return f"{room}/{sid}/{rest}"
+
+
+def _rank(name: str) -> tuple[int, str]:
+    """The order of writing; names of logs count down, so the newest segment comes first by itself."""
+    room = name.partition("/")[0]
+    return (_WRITING.index(room) if room in _WRITING else len(_WRITING)), name
+
+
+def _there(bench: Bench, package: Package) -> set[str]:
+    """What an import of this very file has written already. Raises Refused for anything else."""
+    found: set[str] = set()
+    for room in _WRITING:
+        prefix = f"{room}/{bench.sid}/"
+        found |= {f"{room}/{e.key.removeprefix(prefix)}" for e in bench.shelf(prefix).entries}
+    if bench.store.head(keys.snapshot(bench.sid)) is not None:
+        found.add(_SNAPSHOT)
+    for name in found:
+        blob = bench.store.get(_key(bench.sid, name))
+        if blob is None or blob.data != package.objects.get(name):
+            raise _exists(bench)
+    return found
+
+
+def _create(bench: Bench, name: str, data: bytes) -> None:
+    key = _key(bench.sid, name)
+    try:
+        bench.store.put_once(key, data, if_absent=True, nonce=bench.store.clock.token())
+    except PreconditionFailed:
+        blob = bench.store.get(key)
+        if blob is None or blob.data != data:
+            raise _exists(bench) from None
+
+
+def _exists(bench: Bench) -> Refused:
+    return Refused(f"session {bench.done.session!r} exists at {bench.db.url}: an import never changes one")
