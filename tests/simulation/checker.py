@@ -226,7 +226,10 @@ class Checker:
     def _durable(self, case: Case, event: Event) -> None:
         case.durable = max(case.durable, event["id"])
         case.words.update(event["words"])
-        if event["words"] and (case.alone(event["who"]) or not self._processes):
+        asked = [call.who for call in case.calls.values() if call.question == event["question"]]
+        # Who slept since may tell late, when another attempt has begun its text anew.
+        newest = not asked or asked[-1] == event["who"]
+        if event["words"] and newest and (case.alone(event["who"]) or not self._processes):
             case.text[event["question"]] = event["t"], list(event["words"])
         for call, run in event.get("runs", {}).items():
             case.runs.setdefault(run, (event["t"], call))
@@ -411,6 +414,8 @@ class Checker:
             self._blame("stranded", f"{session}: {story.open} is open")
         turned = {n for turn in story.turns for n in turn.inputs}
         for number, record in story.inputs.items():
+            if number in story.repeats:
+                continue
             if number not in story.applied:
                 self._blame("stranded", f"{session}: {record} is owed")
             elif number not in turned and record["kind"] == "message":
@@ -444,7 +449,7 @@ class Checker:
         if story.ends[cursor] != (document["lastOutNonce"], int(document["lastOutFirst"])):
             self._blame("snapshot", f"{session}: names another segment at {cursor}")
         highest = int(document["lastInEventId"] or 0)
-        if {*range(1, highest + 1), *document["inApplied"]} != applied:
+        if {*range(1, highest + 1), *document["inApplied"]} - story.repeats != applied - story.repeats:
             self._blame(
                 "snapshot", f"{session}: {highest} and {document['inApplied']} applied, not {applied}"
             )

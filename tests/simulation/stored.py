@@ -192,6 +192,16 @@ class Story:
     def __post_init__(self) -> None:
         self.shelf = Shelf(self.inputs)
 
+    @property
+    def repeats(self) -> set[int]:
+        """Inputs that repeat a message among the 31 before them: done with their first, never named."""
+        found = set()
+        for number, record in self.inputs.items():
+            before = [self.inputs.get(n, {}).get("message") for n in range(number - 31, number)]
+            if record["kind"] == "message" and record["message"] in before:
+                found.add(number)
+        return found
+
 
 def story_of(objects: Mapping[str, bytes], sid: str) -> Story:
     """Raises Broken where a log does not hold together; what a single writer must not do is in `problems`."""
