@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -160,6 +161,7 @@ def main(store: str, seed: int | None, keep: Path | None, as_json: bool, **troub
     seed = random.randrange(2**32) if seed is None else seed
     trouble = {name.removesuffix("s"): count for name, count in trouble.items()}
     trouble["full"] = trouble.pop("fill")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # no server is left behind
     failed = False
     for name in ("file", "s3", "minio") if store == "all" else (store,):
         with click.progressbar(length=sum(trouble.values()), label=name, file=sys.stderr) as bar:

@@ -94,6 +94,7 @@ class Actor:
 def _live(line: socket.socket, prepare: Callable[[], Handle]) -> None:
     """The child: handle jobs until the director is gone. Never returns."""
     code = 1
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         handle = prepare()
         with line.makefile("rb") as jobs:

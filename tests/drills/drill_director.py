@@ -36,6 +36,7 @@ from drill_journal import Journal
 from drill_place import Place, ServedPlace
 
 WORKERS, CLIENTS, LIVE_SESSIONS = 5, 2, 8
+RETRYABLE = ("Busy", "Fenced", "Unknown", "Unreachable", "Throttled")
 CALM_SECONDS = 240.0  # real ones, within which a calm world has to answer all that is owed
 
 
@@ -92,7 +93,7 @@ class Director:
         self._zombies: list[Zombie] = []
         self._workers: list[Actor] = []
         self._clients: list[Actor] = []
-        self._harmed = self._mended = False
+        self._harmed = self._mended = self._hopeless = False
         self.sessions: list[str] = []
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -102,18 +103,18 @@ class Director:
     def run(self) -> None:
         """The whole drill. What the director itself finds wrong is in `wrong` then."""
         try:
-            while self._schedule or self._zombies:
+            while (self._schedule or self._zombies) and not self._hopeless:
                 self._turn(trouble=True)
             self._calm()
             end = time.monotonic() + CALM_SECONDS
-            while self._owing() and time.monotonic() < end:
+            while self._owing() and time.monotonic() < end and not self._hopeless:
                 self._turn(trouble=False)
-            if self._owing():
+            if self._owing() and not self._hopeless:
                 owed = [task.receipt for task in self._tasks.values() if not task.done]
                 self.wrong.append(f"stranded: still owed after {CALM_SECONDS:.0f} s of calm: {owed}")
             for session in self.sessions:
                 self._sends.append((0.0, {"session": session}))
-            while self._sends or any(actor.job for actor in self._clients):
+            while (self._sends or any(actor.job for actor in self._clients)) and not self._hopeless:
                 self._turn(trouble=False)
         finally:
             for actor in (*self._workers, *self._clients):
@@ -192,10 +193,10 @@ class Director:
         idle = [actor for actor in self._workers if not actor.job and not actor.stopped]
         owed = [task for task in self._tasks.values() if not task.done]
         due_now = [task for task in owed if task.due <= now and not task.held]
-        for task in due_now[: len(idle)]:
-            self._deliver(task, idle.pop())
-            if idle and self._dice.random() < 0.1:
-                self._deliver(task, idle.pop())
+        for task in due_now:
+            for actor in idle[: 1 + (self._dice.random() < 0.1)]:  # now and then twice at once
+                idle.remove(actor)
+                self._deliver(task, actor)
 
     def _deliver(self, task: Task, actor: Actor) -> None:
         task.delivery += 1
@@ -218,6 +219,8 @@ class Director:
             return
         job, actor.job = actor.job, None
         assert job is not None
+        # What nobody meant to raise is in the journal, and comes again and again.
+        self._hopeless |= answer.get("later") not in (None, *RETRYABLE)
         if actor in self._clients:
             self._sent(job, answer)
             return
@@ -258,7 +261,7 @@ class Director:
             self.counts[kind] += 1
             self._told(kind)
             # A world whose store does not work has nobody worth killing.
-            self._next = now + self._dice.expovariate(0.3 if self._harmed else 4.0)
+            self._next = now + self._dice.expovariate(0.5 if self._harmed else 4.0)
 
     def _kill(self, now: float) -> bool:
         crew = self._clients if self._dice.random() < 0.15 else self._workers
