@@ -11,7 +11,8 @@ for a person. It returns None (the default), or a RecoveryPlan:
                         items that are left out follow after the others: what was acknowledged is not lost
     before_first_turn   called before anything is written; again if another worker was faster
 
-A hook that raises is reported, and the default is used.
+A hook that raises is reported, and the default is used. So is one whose plan cannot be carried out: a chain
+is one record of the log and takes 1 MiB at most, and `dispatch` takes items of the context.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from snapshotter.core.overlap import OVERLAPS, next_item
 from snapshotter.core.queue import Item
 from snapshotter.core.revive import Plan
 from snapshotter.editing import history_record
-from streams.errors import Refused
+from snapshotter.hooks import answer_of
+from streams import keys
+from streams.errors import InvalidValue, Refused
+from streams.packing import encode_record
 
 if TYPE_CHECKING:
     from snapshotter.session import Session
@@ -105,6 +109,23 @@ def in_flight(fold: Fold, turn: OpenTurn) -> Item:
     return Item(tuple(turn.inputs), kind, tuple(turn.asked), named, records)
 
 
+def _checked(found: Any) -> RecoveryPlan | None:
+    """What the hook returned. Raises InvalidValue for what is no plan."""
+    if found is None:
+        return None
+    if not isinstance(found, RecoveryPlan):
+        raise InvalidValue(
+            f"a {type(found).__name__} is no plan: return RecoveryPlan(chain=…, dispatch=…), of"
+            " snapshotter.hosting, or None"
+        )
+    chain = None if found.chain is None else list(found.chain)
+    dispatch = None if found.dispatch is None else list(found.dispatch)
+    for item in dispatch or ():
+        if not isinstance(item, Item) or not isinstance(item.ids, tuple):
+            raise InvalidValue(f"dispatch takes items of the context (in_flight, pending), not {item!r:.80}")
+    return RecoveryPlan(chain, dispatch, found.before_first_turn)
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What a worker opens next: an item's turn, or (None) the next attempt of the open turn. `between` is
@@ -136,8 +157,8 @@ class Choosing:
         """The choice for a plan whose first step is `resume` or `item`."""
         session = self._session
         replaced = self._ask()
-        if replaced is not None and (replaced.chain is not None or replaced.dispatch is not None):
-            return self._replace(replaced)
+        if replaced is not None:
+            return replaced
         if step == "resume":
             return Choice(None)
         pending = session.plan.pending
@@ -149,32 +170,37 @@ class Choosing:
         item, passed = next_item(pending, self._overlap)
         return Choice(item, [moves.applied(passed)] if passed else [])
 
-    def _ask(self) -> RecoveryPlan | None:
+    def _ask(self) -> Choice | None:
+        """What the host's plan, all of it checked, says to do; None for the default."""
         session = self._session
         if self._hook is None or self._asked or not asked_of(session.fold, session.plan):
             return None
         self._asked = True
         try:
-            found = self._hook(context_of(session.id, session.fold, session.plan, self._cause))
+            context = context_of(session.id, session.fold, session.plan, self._cause)
+            found = _checked(answer_of(self._hook(context), "on_recovery_boot"))
+            choice = None if found is None else self._replace(found)
             if found is not None and found.before_first_turn is not None:
-                found.before_first_turn()
-            if found is not None and found.dispatch is not None:
-                _ = [item.ids for item in found.dispatch]  # what is no item is the hook's fault
-            if found is not None and found.chain is not None:
-                history_record(session.id, session.fold, "replace", messages=list(found.chain))
+                answer_of(found.before_first_turn(), "before_first_turn")
         except Exception as error:  # noqa: BLE001 - a hook's fault must not end a recovery
             session.note("hook-failed", f"on_recovery_boot: {error!r}; the default is used")
+            self._order = []
             return None
-        return found
+        return choice
 
-    def _replace(self, plan: RecoveryPlan) -> Choice:
+    def _replace(self, plan: RecoveryPlan) -> Choice | None:
+        """The plan as a choice; None where it replaces nothing. Raises InvalidValue and TooLarge for one that
+        cannot be written: nobody would find out later whose fault that is."""
+        if plan.chain is None and plan.dispatch is None:
+            return None
         session = self._session
         turn = session.fold.open
         assert turn is not None
         between = []
         if plan.chain is not None:
-            messages = list(plan.chain)
-            between.append(history_record(session.id, session.fold, "replace", messages=messages))
+            record = history_record(session.id, session.fold, "replace", messages=list(plan.chain))
+            encode_record(keys.MAX, session.clock.now_ms(), record)
+            between.append(record)
         own = in_flight(session.fold, turn)
         wanted = [own] if plan.dispatch is None else list(plan.dispatch)
         # Its inputs are spent once its turn is closed, so it comes first or a death in between loses it.

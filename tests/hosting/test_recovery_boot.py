@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from chat_samples import SID, Place, ask, call, die, first_turn, saying, shape, text, user, write_all
 
 from snapshotter import Database
+from snapshotter.core.queue import Item
 from snapshotter.hosting import RecoveryBoot, RecoveryPlan
 from snapshotter.verify import verify
 
@@ -143,6 +145,10 @@ def test_something_is_done_before_the_first_turn(place: Place, hook: Hook) -> No
         RecoveryPlan(before_first_turn=lambda: 1 / 0),
         RecoveryPlan(chain=[{"id": "x", "bad": float("nan")}]),
         RecoveryPlan(dispatch=["u2"]),  # type: ignore[list-item]
+        RecoveryPlan(dispatch=[SimpleNamespace(ids=(2,))]),  # type: ignore[list-item]
+        RecoveryPlan(dispatch=[Item([2], "message")]),  # type: ignore[arg-type]
+        RecoveryPlan(dispatch=2),  # type: ignore[arg-type]
+        RecoveryPlan(chain=[user(f"m{number}", "x" * 200_000) for number in range(6)]),
         {"chain": []},
     ],
 )
@@ -152,6 +158,24 @@ def test_a_hook_that_fails_is_reported_and_the_default_used(place: Place, hook: 
         turn = first_turn(session)
         assert turn.kind == "recover_tools"
         assert [line["code"] for line in session.report].count("hook-failed") == 1
+
+
+def test_a_chain_above_the_logs_limit_does_not_stand_in_the_way(place: Place, hook: Hook) -> None:
+    """Each boot would raise TooLarge, and no attempt would ever be counted."""
+    done: list[bool] = []
+    hook.answer = lambda c: RecoveryPlan(
+        chain=[*c.messages, user("note", "x" * 1_100_000)], before_first_turn=lambda: done.append(True)
+    )
+    assert work(place) == [("recover_tools", [2])]
+    assert done == []
+    assert texts(place)[-1] == "done"
+
+
+def test_a_plan_may_come_as_iterators(place: Place, hook: Hook) -> None:
+    place.send("u3")
+    hook.answer = lambda c: RecoveryPlan(chain=iter(c.messages), dispatch=iter([c.in_flight]))  # type: ignore[arg-type]
+    assert work(place) == [("message", [2]), ("message", [3])]
+    assert texts(place) == ["hi", "first", "hi", "done", "hi", "done"]
 
 
 def test_it_is_not_asked_where_nothing_was_interrupted(hook: Hook) -> None:
