@@ -161,7 +161,7 @@ def _delivery(dice: random.Random, session: str, token: str, at: float, profile:
         return Deed(at, "deliver", session, token, options=options)
     options["skew_ms"] = dice.choice((0, 0, 0, -200_000, 86_400_000, 1500))
     options["claim"] = dice.random() < 0.12
-    options["takeover"] = dice.random() < 0.06
+    options["takeover"] = dice.random() < 0.08
     options["receipt"] = dice.random() < 0.75
     if dice.random() < 0.1:
         options["deadline"] = dice.choice((5.0, 20.0, 60.0))

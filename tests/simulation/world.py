@@ -37,6 +37,8 @@ Item = tuple[Any, ...]
 SETTLED = 1000.0
 """Seconds after the weather clears when the last worker comes: whatever was late has landed by then."""
 REDELIVERIES = 3
+UNSENT = 20.0
+"""Seconds for which a delivery waits for its message to be sent."""
 
 
 @dataclass
@@ -166,7 +168,11 @@ class Simulation(Cast):
 
     def _deliver(self, index: int, deed: Deed, times: int) -> None:
         """A queue message arrives, for the n-th time."""
-        if self.over or (deed.token and deed.token not in self.receipts):
+        if self.over:
+            return
+        if deed.token and deed.token not in self.receipts:  # a message is queued when it is durable
+            if self.world.now < deed.at + UNSENT:
+                self.world.after(0.5, lambda: self._deliver(index, deed, times))
             return
         name = f"w{index}" if times == 1 else f"w{index}-{times}"
         process, bucket = self.process(name, skew_ms=deed.options.get("skew_ms", 0))
