@@ -31,13 +31,14 @@ from .core.budget import Limits
 from .core.calls import Message
 from .core.resume import Policies
 from .following import Event, Follower
+from .hooks import checked
 from .hosting.door import HostDoor
 from .hosting.hydrating import Hydrate, NotDurable
 from .hosting.hydrating import asked as hydrated
 from .hosting.recovering import RecoveryHook
 from .loading import Loaded, load
 from .receipt import Receipt
-from .recovery import ChatRecovery
+from .recovery import ChatRecovery, cause_text
 from .scribe import POLICIES
 from .senders import Senders
 from .session import Session
@@ -127,10 +128,12 @@ class Database(Senders, HostDoor):
         self.store = Store(bucket, self.clock, retries=retries)
         self.durability = durability
         self._allow_unfenced = allow_unfenced
+        if recovery is not None and not isinstance(recovery, ChatRecovery):
+            raise InvalidValue(f"recovery is {recovery!r:.80}: a ChatRecovery is needed", path="recovery")
         self.recovery = recovery or ChatRecovery()
         self._stable_timeout = self.recovery.stable_timeout if stable_timeout is None else stable_timeout
-        self._on_recovery_boot = on_recovery_boot
-        self._hydrate = hydrate
+        self._on_recovery_boot = checked(on_recovery_boot, "on_recovery_boot")
+        self._hydrate = checked(hydrate, "hydrate")
         self._retries = retries
         self._capabilities: probe.Capabilities | None = None
         self._known = bucket.trusted
@@ -247,8 +250,10 @@ class Database(Senders, HostDoor):
         `client_tools`: names of tools that a client runs, for inputs that do not say. `tool_policies`: what
         becomes of a tool's call that was cut off, `interrupted` (the default: the model is told that it may
         have run), `rerun` or `reattach` (your tool loop finds it not yet run, or with its progress).
-        `cause`: why the worker before died, if known. `overlap`: whether user messages that are owed together
-        get an answer each (`queue`), one together (`merge`), or only the newest one does (`latest`).
+        `cause`: why the worker before died, if known: a text, of which 8 KiB are kept. One is known here,
+        `out_of_memory`: it is the reason, should the turn be given up for its deaths.
+        `overlap`: whether user messages that are owed together get an answer each (`queue`), one together
+        (`merge`), or only the newest one does (`latest`).
 
         `claim`: say so in the log before anything is loaded, so that a death while loading counts; what kills
         again and again is then sealed unloaded. `delivery`: how often the queue has delivered this message;
@@ -263,6 +268,8 @@ class Database(Senders, HostDoor):
             raise InvalidValue(f"deadline is {deadline!r}: seconds are needed", path="deadline")
         if client_tools is not None:
             client_tools = sending.tool_names(client_tools)
+        if cause is not None:
+            cause = cause_text(cause)
         if session_id is None:
             if receipt is None:
                 raise Refused("boot needs a session id or a receipt")

@@ -102,9 +102,7 @@ class Recovering:
         session = self._session
         item = session.plan.pending[0] if step == "item" else None
         opened = [] if item is None else session.opening(item)
-        return moves.exhausting(
-            session.fold, session.plan, opened, self._config.terminal_message, str(found.reason)
-        )
+        return moves.exhausting(session.fold, session.plan, opened, found, self._config.terminal_message)
 
     def _context(self, found: Incident) -> RecoveryContext:
         session = self._session

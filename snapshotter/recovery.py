@@ -2,15 +2,17 @@
 
 `ChatRecovery` holds the limits (the arithmetic is in `core.budget`) and the hooks:
 
-    should_keep_recovering(context) -> bool     before the third attempt and later ones; a raise: go on
-    on_chat_recovery(context) -> RecoveryChoice before each further attempt; None or a raise: the default
+    should_keep_recovering(context) -> bool     before the third attempt and later ones; None, a raise: go on
+    on_chat_recovery(context) -> RecoveryChoice before each further attempt; or {"persist", "continue"}. None,
+                                                a raise, an answer of another form: the default
     on_exhausted(context)                       the turn is about to be sealed as exhausted; told at least
                                                 once (a store that fails then has it told again by the next
                                                 boot), so use `context.incident.id` to do things once
     observer(event)                             every `RecoveryEvent`; they go to the log `snapshotter` too
 
-No hook can block a recovery: what one raises is reported and logged, and the default is used. All that is
-durable is in the log of the session; nothing here remembers anything.
+No hook can block a recovery: what one raises, or answers wrongly, is reported (`hook-failed`), logged and
+told to the observer (`failed`), and the default is used. Hooks are plain functions; async ones are refused
+when they are given. All that is durable is in the log of the session; nothing here remembers anything.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.errors import Refused
+from streams.errors import InvalidValue, Refused
 
-from .core.budget import LONGEST_BACKOFF_S, Incident, Limits
+from .core.budget import LONGEST_BACKOFF_S, OUT_OF_MEMORY, Incident, Limits
 from .core.calls import Message
+from .hooks import answer_of, checked
 
 log = logging.getLogger("snapshotter")
 
 TERMINAL_MESSAGE = "The answer was interrupted too often and was given up. Send your message again to retry."
 _LEVELS = {"exhausted": logging.ERROR, "failed": logging.WARNING}
+_HOOKS = ("on_chat_recovery", "on_exhausted", "should_keep_recovering", "observer")
+_CHOICES = ("persist", "continue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,8 @@ class RecoveryContext:
     """What is known of an interrupted turn. `attempt` is the next one's number, `kind` how it would be taken
     up (`call_model`, `recover_tools`, `continue_response`, `retry_response`; an item's kind where no turn
     is open), `partial` the cleaned answer so far, `created_at` when the first attempt began (epoch ms, 0
-    before the first)."""
+    before the first), `error` what the last attempt that was released for an error or a stall said (`type:
+    message`, at most 1,000 characters; None where none did)."""
 
     session: str
     incident: Incident
@@ -66,10 +72,15 @@ class RecoveryContext:
     def created_at(self) -> int:
         return self.incident.created_at
 
+    @property
+    def error(self) -> str | None:
+        return self.incident.error
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveryEvent:
-    """`kind`: detected, attempt, scheduled, completed, skipped, failed, exhausted, repaired."""
+    """`kind`: detected, attempt, scheduled, completed, skipped, failed, exhausted, repaired.
+    `detail["error"]` is what the last attempt said, where it said something (see `RecoveryContext.error`)."""
 
     kind: str
     session: str
@@ -85,7 +96,9 @@ class ChatRecovery:
 
     `stable_timeout`: how long a boot waits for a busy session. `stall_timeout`: the longest gap between two
     chunks while no call is open; 0 switches the watchdog off. `max_backoff`: the longest pause before a
-    further attempt; 0 for none. Raises Refused for a limit that makes no sense.
+    further attempt; 0 for none. `terminal_message`: what a person is told of a turn that was given up; "" for
+    the last attempt's own error. Raises Refused for a limit that makes no sense and, as InvalidValue, for a
+    hook that is no plain function.
     """
 
     max_attempts: int = 10
@@ -102,6 +115,10 @@ class ChatRecovery:
     observer: Callable[[RecoveryEvent], object] | None = None
 
     def __post_init__(self) -> None:
+        for name in _HOOKS:
+            checked(getattr(self, name), name)
+        if not isinstance(self.terminal_message, str):
+            raise Refused(f"terminal_message is {self.terminal_message!r}: a text is needed")
         for name in ("max_attempts", "max_interrupted_attempts"):
             if not _is_number(getattr(self, name)) or getattr(self, name) < 1:
                 raise Refused(f"{name} is {getattr(self, name)!r}: a number from 1 on is needed")
@@ -130,6 +147,14 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and value == value
 
 
+def cause_text(cause: Any) -> str:
+    """What a caller knows of a worker's death. A long one is cut when it is written: no boot fails over it.
+    Raises InvalidValue for what is no text."""
+    if isinstance(cause, str):
+        return cause
+    raise InvalidValue(f"cause is {cause!r:.80}: a text is needed, like {OUT_OF_MEMORY!r}", path="cause")
+
+
 class Hooks:
     """The hooks of one session, made safe. `note(code, detail)` gets what they raise."""
 
@@ -140,48 +165,73 @@ class Hooks:
 
     def emit(self, kind: str, incident: Incident, reason: str | None = None, **detail: Any) -> None:
         """One event, to the log and to the observer."""
-        event = RecoveryEvent(kind, self._session, incident.id, incident.attempt, reason, detail)
+        told = detail if incident.error is None else {"error": incident.error, **detail}
+        event = RecoveryEvent(kind, self._session, incident.id, incident.attempt, reason, told)
         log.log(
             _LEVELS.get(kind, logging.INFO),
-            "session %s: recovery %s: incident %s, attempt %d%s",
+            "session %s: recovery %s: incident %s, attempt %d%s%s",
             self._session,
             kind,
             incident.id,
             incident.attempt,
             f", {reason}" if reason else "",
+            f"; it said: {incident.error}" if incident.error else "",
             extra={"recovery": event},
         )
         if self.config.observer is not None:
             try:
-                self.config.observer(event)
+                answer_of(self.config.observer(event), "observer")
             except Exception as error:  # noqa: BLE001 - an observer must not disturb what it observes
                 self._note("hook-failed", f"observer: {error!r}")
 
     def keep(self, context: RecoveryContext) -> bool:
         """The answer of `should_keep_recovering`."""
-        hook = self.config.should_keep_recovering
-        return bool(self._ask("should_keep_recovering", hook, context, True))
+        found = self._ask("should_keep_recovering", self.config.should_keep_recovering, context)
+        return True if found is None else bool(found)
 
     def choose(self, context: RecoveryContext) -> RecoveryChoice:
         """The answer of `on_chat_recovery`."""
-        found = self._ask("on_chat_recovery", self.config.on_chat_recovery, context, None)
-        if isinstance(found, RecoveryChoice):
-            return found
-        if isinstance(found, Mapping):
-            return RecoveryChoice(found.get("persist") is not False, found.get("continue") is not False)
-        return RecoveryChoice()
+        found = self._ask("on_chat_recovery", self.config.on_chat_recovery, context)
+        try:
+            return _choice_of(found)
+        except InvalidValue as error:
+            self._failed("on_chat_recovery", error, context)
+            return RecoveryChoice()
 
     def exhausted(self, context: RecoveryContext) -> None:
         """Tell that the turn is given up."""
-        self._ask("on_exhausted", self.config.on_exhausted, context, None)
+        self._ask("on_exhausted", self.config.on_exhausted, context)
         self.emit("exhausted", context.incident, context.incident.reason)
 
-    def _ask(self, name: str, hook: Callable[[Any], Any] | None, context: RecoveryContext, other: Any) -> Any:
+    def _ask(self, name: str, hook: Callable[[Any], Any] | None, context: RecoveryContext) -> Any:
+        """The hook's answer; None where there is no hook, and where it failed."""
         if hook is None:
-            return other
+            return None
         try:
-            return hook(context)
+            return answer_of(hook(context), name)
         except Exception as error:  # noqa: BLE001 - a hook's fault must not end or block a recovery
-            self._note("hook-failed", f"{name}: {error!r}; the default is used")
-            self.emit("failed", context.incident, f"{name}: {error!r}")
-            return other
+            self._failed(name, error, context)
+            return None
+
+    def _failed(self, name: str, error: Exception, context: RecoveryContext) -> None:
+        self._note("hook-failed", f"{name}: {error!r}; the default is used")
+        self.emit("failed", context.incident, f"{name}: {error!r}")
+
+
+def _choice_of(found: Any) -> RecoveryChoice:
+    """The answer of `on_chat_recovery` as a choice. Raises InvalidValue for what is none."""
+    if found is None:
+        return RecoveryChoice()
+    if isinstance(found, RecoveryChoice):
+        given: dict[str, Any] = {"persist": found.persist, "continue": found.go_on}
+    elif isinstance(found, Mapping):
+        given = dict(found)
+    else:
+        raise InvalidValue(f"a RecoveryChoice, a dict or None is needed, not {found!r:.80}")
+    unknown = [name for name in given if name not in _CHOICES]
+    if unknown:
+        raise InvalidValue(f"{unknown[0]!r} is not known: an answer has {' and '.join(_CHOICES)}")
+    wrong = [name for name, value in given.items() if type(value) is not bool]
+    if wrong:
+        raise InvalidValue(f"{wrong[0]} is {given[wrong[0]]!r:.80}: true or false is needed")
+    return RecoveryChoice(given.get("persist", True), given.get("continue", True))

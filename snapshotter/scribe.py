@@ -213,10 +213,10 @@ class Scribe(Found):
 
     # -- leaving ------------------------------------------------------------------------------------
 
-    def close(self, why: str = "cancelled") -> None:
-        """Let go of the session; an open turn is released, for `why` (see `Turn.release`)."""
+    def close(self, why: str = "cancelled", error: BaseException | None = None) -> None:
+        """Let go of the session; an open turn is released, for `why` and `error` (see `Turn.release`)."""
         if self.current is not None:
-            self.current.release(why)
+            self.current.release(why, error)
         if self._writer is not None and self._claims and self._writer.failure is None:
             self._take_back(why)
         if self._writer is not None:

@@ -323,4 +323,4 @@ class Session(Scribe):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close("cancelled" if error is None else why_of(error))
+        self.close("cancelled" if error is None else why_of(error), error)

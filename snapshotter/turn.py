@@ -33,7 +33,7 @@ from .core.chunks import ChunkError
 from .core.cleanup import is_empty
 from .core.openturn import OpenTurn
 from .core.queue import Item
-from .core.values import clean, reason_text, to_plain
+from .core.values import clean, to_plain
 from .editing import context_record, history_record, state_record
 from .errors import Deadline, Stalled
 from .signals import Terminated, guarded
@@ -189,7 +189,7 @@ class Turn(TurnFacts):
         if interrupt is not None and not self._ended:
             self._error = error
             interrupt()
-        self.release(why)
+        self.release(why, error)
 
     def pass_on(self, chunk: Any) -> tuple[Chunk | None, bool]:
         """As `write_nowait`, for a stream that is passed on: see `tee`."""
@@ -298,7 +298,7 @@ class Turn(TurnFacts):
         if error is None:
             self.complete()
         else:
-            self.release(why_of(error))  # waits for the watcher, should that be releasing it just now
+            self.release(why_of(error), error)  # waits for the watcher, should that be releasing it just now
 
     def complete(self) -> None:
         """End the turn in good order; what leaving the block does. Returns when it is durable."""
@@ -360,11 +360,12 @@ class Turn(TurnFacts):
         session.end_segment(bodies)
         self._end("completed")
 
-    def release(self, why: str = "cancelled") -> None:
+    def release(self, why: str = "cancelled", error: BaseException | str | None = None) -> None:
         """Let go in good order: what was written is made durable, and the next worker goes on.
 
-        `why`: error, cancelled, signal, deadline or stall. Never raises: a worker that cannot even say
-        that it leaves looks like a dead one, which is safe.
+        `why`: error, cancelled, signal, deadline or stall; `error` is what an error or a stall said, for
+        whoever asks later why the turn was given up (1,000 characters of it are kept). Never raises: a worker
+        that cannot even say that it leaves looks like a dead one, which is safe.
         """
         with guarded(), self._lock:
             if self._ended:
@@ -379,10 +380,10 @@ class Turn(TurnFacts):
                 return
             session.writer.beating = False
             try:
-                body = {"control": "turn-release", "turn": turn.turn, "why": reason_text(why)}
+                body = moves.letting_go(turn.turn, why, error)
                 session.commit([body], flush=Flush.NOW, end_segment=True)
-            except StreamError as error:
-                session.note("release-failed", str(error))
+            except StreamError as failed:
+                session.note("release-failed", str(failed))
 
     def _stop_watching(self) -> list[int]:
         """Stop the watcher, take in what it read; returns the stops that concern this turn."""

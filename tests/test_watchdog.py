@@ -152,6 +152,7 @@ def test_a_stall_in_a_turn_releases_it_and_the_next_worker_goes_on() -> None:
     assert source.closed >= 1
     (released,) = place.controls("turn-release")
     assert released["why"] == "stall"
+    assert released["error"].startswith("Stalled: the model's stream was silent for more than")
     with pytest.raises(Stalled):
         turn.write(SAID[1])
     found = place.db.peek(SID)
@@ -219,6 +220,7 @@ def test_a_stall_of_an_async_model() -> None:
     assert closed == [True]
     (released,) = place.controls("turn-release")
     assert released["why"] == "stall"
+    assert released["error"].startswith("Stalled: the model's stream was silent for more than")
 
 
 def test_an_error_of_the_source_s_beginning_is_told() -> None:

@@ -54,7 +54,8 @@ class Incident:
     """The verdict. `attempt` is the next one's number; `backoff_s` counts from the log's last record.
 
     `id` names the incident within its session and stays the same over all its attempts; `created_at` is
-    when its first attempt began (epoch ms, 0 before the first).
+    when its first attempt began (epoch ms, 0 before the first); `error` what the last attempt said that was
+    released for an error or a stall.
     """
 
     decision: str = "go_on"
@@ -67,6 +68,7 @@ class Incident:
     backoff_s: float = 0
     id: str = ""
     created_at: int = 0
+    error: str | None = None
 
     @property
     def gives_up(self) -> bool:
@@ -130,6 +132,7 @@ class Ledger:
     messages: set[str] = field(default_factory=set)
     first_turn: int = 0
     cause: str | None = None
+    error: str | None = None  # of the newest release that says one
     next_credit: int = 0  # record time from which the next delta earns one
     _claim: Claim | None = None
     _live: Attempt | None = None
@@ -151,7 +154,7 @@ class Ledger:
         taken = set(inputs)
         if not again and not self._belongs(mode, taken, record.get("messageId")):
             self.attempts, self.inputs, self.messages, self.first_turn = [], set(), set(), turn
-            self._step_settled = False
+            self._step_settled, self.error = False, None
         self.inputs |= taken
         self._named(record.get("messageId"))
         self._last = _time(record, self._last)
@@ -188,7 +191,8 @@ class Ledger:
         """Nothing before this counts."""
         self.attempts, self.claims, self._claim = [], [], None
         self.inputs, self.messages, self.first_turn = set(), set(), 0
-        self.cause, self._live, self._calls, self._step_settled = None, None, {}, False
+        self.cause = self.error = self._live = None
+        self._calls, self._step_settled = {}, False
 
     def _end(self, next_mode: str | None) -> None:
         """The newest attempt is over."""
@@ -208,6 +212,8 @@ class Ledger:
         if self._live is not None:
             self._live.released = record.get("why", "error")
             self._live = None
+        error = record.get("error")
+        self.error = error if isinstance(error, str) else self.error
 
     def fence(self, record: Record) -> None:
         """Somebody took the log over; with `why=boot` it is a claim."""
@@ -347,6 +353,7 @@ def evaluate(
         backoff_s=min(2.0 ** min(power, 64), limits.max_backoff) if power else 0,
         id=f"in{first}" if first else f"turn{ledger.first_turn}",
         created_at=attempts[0].began if attempts else 0,
+        error=ledger.error if attempts else None,
     )
     reason = _reason(found, limits, cause or ledger.cause)
     if reason is None and len(attempts) >= 2 and keep is not None and not _kept(keep, found):

@@ -301,7 +301,7 @@ class Fold:
         if status != "completed":
             self.unfinished = [*self.unfinished, *(m["id"] for m in keep)][-_UNFINISHED:]
         self.last_turn = {"turn": turn.turn, "status": status, "messageId": turn.message_id}
-        for name in ("finishReason", "error", "reason"):
+        for name in ("finishReason", "error", "reason", "detail"):
             if record.get(name) is not None:
                 self.last_turn[name] = record[name]
 

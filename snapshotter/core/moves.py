@@ -5,6 +5,7 @@ Each function returns the records of one segment, so that what belongs together 
     opening   [input-applied spent] [turn-complete interrupted] [what stands between] turn-start
     sealing   [input-applied spent] turn-complete
     giving up [opening] turn-complete exhausted
+    letting go turn-release
     closing   [input-applied stops] turn-complete
     spending  input-applied
     clearing  [input-applied owed] [turn-complete aborted] history clear
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .budget import Incident
 from .calls import parts_of
 from .fold import Fold
 from .queue import Item
@@ -35,6 +37,8 @@ _ITEM_MODES = {
     "tool-answers": "continue",
 }
 
+SAID = 1_000
+"""Characters of an error's text that a turn-release keeps."""
 _CONVERSATION = ("message", "edit", "regenerate", "answer", "stop")
 
 
@@ -130,9 +134,33 @@ def sealing(fold: Fold, plan: Plan) -> list[Body]:
     return [*spending(plan), complete(fold, status, reason=plan.resume.reason)]
 
 
-def exhausting(fold: Fold, plan: Plan, opened: list[Body], error: str, reason: str) -> list[Body]:
+def given_up(found: Incident, told: str) -> Body:
+    """How a turn-complete says that its turn was given up: `told` is for a person (the last attempt's own
+    error where that is empty), `detail` what the last attempt said."""
+    error = told or found.error or str(found.reason)
+    end = {"status": "exhausted", "error": reason_text(error), "reason": reason_text(str(found.reason))}
+    return end if found.error is None else {**end, "detail": reason_text(found.error)}
+
+
+def letting_go(turn: int, why: str, error: BaseException | str | None) -> Body:
+    """Release the open turn. What its error says is kept where it ended by one: `type: message`."""
+    body: Body = {"control": "turn-release", "turn": turn, "why": reason_text(why)}
+    return {**body, "error": said(error)} if error is not None and why in ("error", "stall") else body
+
+
+def said(error: BaseException | str) -> str:
+    """An error in at most `SAID` characters. Whatever it is, a turn must be able to end."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error of some library that cannot even be printed
+        text = ""
+    name = "" if isinstance(error, str) else type(error).__name__
+    return reason_text(": ".join(filter(None, (name, text)))[:SAID])
+
+
+def exhausting(fold: Fold, plan: Plan, opened: list[Body], found: Incident, told: str) -> list[Body]:
     """Give a turn up: the open one, or one that is `opened` for it. What it has so far is kept."""
-    end = {"status": "exhausted", "error": reason_text(error), "reason": reason_text(reason)}
+    end = given_up(found, told)
     if opened:
         return [*opened, {"control": "turn-complete", "turn": opened[-1]["turn"], **end}]
     assert fold.open is not None

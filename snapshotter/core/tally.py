@@ -15,8 +15,8 @@ from typing import Any
 
 from .budget import Incident, Ledger, Limits, evaluate
 from .controls import mended
+from .moves import given_up
 from .snapshot import is_whole
-from .values import reason_text
 
 Record = dict[str, Any]
 
@@ -160,8 +160,7 @@ class Tally:
         self, inputs: list[int], found: Incident, *, run: str, message_id: str, error: str
     ) -> list[Record]:
         """Give up what `verdict` judged, without having loaded it."""
-        end: Record = {"control": "turn-complete", "turn": self.turn, "status": "exhausted"}
-        end |= {"error": reason_text(error), "reason": found.reason}
+        end: Record = {"control": "turn-complete", "turn": self.turn, **given_up(found, error)}
         if not inputs:
             return [end]
         start: Record = {"control": "turn-start", "turn": self.turn + 1, "attempt": 1, "inputs": inputs}

@@ -23,6 +23,7 @@ from typing import Any
 
 from snapshotter.core.calls import Message
 from snapshotter.database import Database
+from snapshotter.hooks import checked
 from snapshotter.receipt import Receipt
 from snapshotter.session import Session
 from snapshotter.turn import Turn
@@ -96,8 +97,8 @@ class ChatHost:
     ) -> None:
         self.db = db
         self.aborts = Aborts()
-        self.on_error = on_error
-        self._answer = answer
+        self.on_error = checked(on_error, "on_error")
+        self._answer = checked(answer, "answer")
         self._policy = policy
         self._times = (debounce_ms, coalesce)
         self._boot = boot or {}

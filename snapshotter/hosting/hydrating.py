@@ -18,7 +18,7 @@ hook cannot: which inputs are owed, which turn is open, and what it has written 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from snapshotter.core.calls import MARK, Message, Part, answer_call, calls_of, parts_of
@@ -26,6 +26,7 @@ from snapshotter.core.chain import Chain, id_of
 from snapshotter.core.fold import Fold
 from snapshotter.core.tool_parts import is_settled
 from snapshotter.core.values import clean
+from snapshotter.hooks import answer_of
 from streams.errors import InvalidValue
 
 Hydrate = Callable[[str], Sequence[Message]]
@@ -42,10 +43,16 @@ class NotDurable(UserWarning):
 def asked(hydrate: Hydrate, session_id: str) -> list[Message]:
     """The hook's messages. Raises InvalidValue for what is none, and whatever the hook raises: without its
     history the session must not be shown."""
-    messages: list[Message] = clean(list(hydrate(session_id)), "hydrate")
+    found = answer_of(hydrate(session_id), "hydrate")
+    told = f"hydrate({session_id!r})"
+    if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
+        problem = f"{told} returned {found!r:.80}: a list of messages is needed, [] where there are none"
+        raise InvalidValue(problem, path="hydrate")
+    messages: list[Message] = clean(list(found), "hydrate")
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not id_of(message) or not isinstance(message.get("parts"), list):
-            raise InvalidValue("a message needs an id and a list of parts", path=f"hydrate[{index}]")
+            problem = f"{told}[{index}] is {message!r:.80}: a message needs an id and a list of parts"
+            raise InvalidValue(problem, path=f"hydrate[{index}]")
     return messages
 
 

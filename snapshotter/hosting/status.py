@@ -20,7 +20,8 @@ STALE = 15 * 60.0  # seconds
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a turn ended. `status`: completed, error, aborted, exhausted or interrupted; `error` is what a
-    person should be told of it, `reason` why it was given up; `message_id` names its answer."""
+    person should be told of it, `reason` why it was given up, `detail` what its last attempt said then
+    (`type: message`, for an operator's eyes); `message_id` names its answer."""
 
     turn: int
     status: str
@@ -28,6 +29,7 @@ class Outcome:
     finish_reason: str | None = None
     error: str | None = None
     reason: str | None = None
+    detail: str | None = None
 
 
 def outcome_of(fold: Fold) -> Outcome | None:
@@ -42,6 +44,7 @@ def outcome_of(fold: Fold) -> Outcome | None:
         finish_reason=last.get("finishReason"),
         error=last.get("error"),
         reason=last.get("reason"),
+        detail=last.get("detail"),
     )
 
 
