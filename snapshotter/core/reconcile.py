@@ -18,10 +18,12 @@ Pure: messages go in and come out, nothing changes in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .calls import RANK, Message, Part, answer_call, calls_of, parts_of, with_part
+from .calls import RANK, Message, Part, answer_call, calls_of, is_call, parts_of, with_part
 from .given import message_in, messages_in
 from .tool_parts import is_interrupted, is_settled, is_tool, tool_name
 
@@ -57,7 +59,10 @@ def reconcile(
         message if row is None else _overlaid(message, stored[row])
         for message, row in zip(incoming, claims, strict=True)
     ]
-    settled = [part for row in claims if row is not None for part in _settled_calls(stored[row])]
+    settled: dict[str, list[Part]] = {}
+    for row in claims:
+        for part in _settled_calls(stored[row]) if row is not None else ():
+            settled.setdefault(part["toolCallId"], []).append(part)
     last = len(resolved) - 1
     return [
         message
@@ -117,26 +122,65 @@ def _claims(
         claims.append(named.pop(0) if named else None)
         if claims[-1] is not None:
             del free[claims[-1]]
-    for at, message in enumerate(incoming):
-        if claims[at] is None and message.get("role") == "assistant":
-            copy = comparable(message)
-            found = next((row for row in free if _is_copy(copy, stored[row], comparable)), None)
-            if found is not None:
-                claims[at] = found
-                del free[found]
+    rest = [at for at, row in enumerate(claims) if row is None and incoming[at].get("role") == "assistant"]
+    if rest:
+        answers = _Answers(stored, free, comparable)
+        for at in rest:
+            claims[at] = answers.take(comparable(incoming[at]))
     return claims
 
 
-def _is_copy(copy: Message, row: Message, comparable: Callable[[Message], Message]) -> bool:
-    """True when the row may be what the copy was made of: the calls that both have are the same calls; or,
-    where neither has any, the content is the same."""
-    if row.get("role") != "assistant":
-        return False
-    calls = _first_by_id(copy)
-    if not calls:
-        return not calls_of(row) and same(parts_of(copy), parts_of(comparable(row)))
-    shared = [(part, calls[part["toolCallId"]]) for _, part in calls_of(row) if part["toolCallId"] in calls]
-    return bool(shared) and all(_same_call(a, b) for a, b in shared)
+class _Answers:
+    """The stored answers that nobody has claimed, by their calls, or by their content where they have none. A
+    client's transcript may be of any length: no answer of it is compared with all of the stored ones."""
+
+    def __init__(
+        self, stored: Sequence[Message], free: Iterable[int], comparable: Callable[[Message], Message]
+    ) -> None:
+        self._stored = stored
+        self._by_call: dict[str, dict[int, None]] = {}
+        self._by_content: dict[str, deque[int]] = {}
+        for row in free:
+            if stored[row].get("role") != "assistant":
+                continue
+            calls = _first_by_id(stored[row])
+            for call in calls:
+                self._by_call.setdefault(call, {})[row] = None
+            if not calls:
+                self._by_content.setdefault(_content(comparable(stored[row])), deque()).append(row)
+
+    def take(self, copy: Message) -> int | None:
+        """The first row that may be what the copy was made of, no longer free then: the calls that both have
+        are the same calls; or, where neither has any, the content is the same."""
+        calls = _first_by_id(copy)
+        if not calls:
+            alike = self._by_content.get(_content(copy))
+            return alike.popleft() if alike else None
+        near = sorted({row for call in calls for row in self._by_call.get(call, ())})
+        found = next((row for row in near if _same_calls(calls, self._stored[row])), None)
+        if found is not None:
+            for call in _first_by_id(self._stored[found]):
+                del self._by_call[call][found]
+        return found
+
+
+def _same_calls(calls: dict[str, Part], row: Message) -> bool:
+    shared = [part for _, part in calls_of(row) if part["toolCallId"] in calls]
+    return all(_same_call(part, calls[part["toolCallId"]]) for part in shared)
+
+
+def _content(message: Message) -> str:
+    """The parts as a text that two messages share where `same` holds of their parts."""
+    return json.dumps(_whole(parts_of(message)), sort_keys=True)
+
+
+def _whole(value: Any) -> Any:
+    """The JSON value with each number that is whole as an integer: 1 and 1.0 are one number."""
+    if isinstance(value, dict):
+        return {name: _whole(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _first_by_id(message: Message) -> dict[str, Part]:
@@ -218,18 +262,16 @@ def _settled_calls(row: Message) -> list[Part]:
     return [part for _, part in calls_of(row) if RANK.get(str(part.get("state")), -1) == RANK["output-error"]]
 
 
-def _is_stale_copy(message: Message, settled: list[Part]) -> bool:
+def _is_stale_copy(message: Message, settled: dict[str, list[Part]]) -> bool:
     """True for an answer of which nothing is left but calls that wait, each of them settled in a message
     that the client sent, too."""
     if message.get("role") != "assistant":
         return False
     parts = [p for p in parts_of(message) if not (isinstance(p, dict) and p.get("type") == "step-start")]
     return bool(parts) and all(
-        is_tool(part)
+        is_call(part)
         and part.get("state") in (*_PENDING, "input-streaming")
-        and any(
-            part.get("toolCallId") == other["toolCallId"] and _same_call(other, part) for other in settled
-        )
+        and any(_same_call(other, part) for other in settled.get(part["toolCallId"], ()))
         for part in parts
     )
 
