@@ -21,16 +21,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from snapshotter.core.calls import MARK, Message, Part, answer_call, calls_of, parts_of
+from snapshotter.core.calls import MARK, RANK, Message, Part, calls_of, parts_of, with_part
 from snapshotter.core.chain import Chain, id_of
 from snapshotter.core.fold import Fold
-from snapshotter.core.tool_parts import is_settled
+from snapshotter.core.reconcile import numbered
+from snapshotter.core.tool_parts import is_settled, tool_name
 from snapshotter.core.values import clean
 from snapshotter.hooks import answer_of
 from streams.errors import InvalidValue
 
 Hydrate = Callable[[str], Sequence[Message]]
 Record = dict[str, Any]
+
+_UNFINISHED = ("streaming", "input-streaming")
 
 # What removes messages behind the one that it names, and that one's role.
 _CUTS = {"edit": "user", "regenerate": "assistant", "truncate-after": "user"}
@@ -109,24 +112,24 @@ class Hydration:
         for position, message in enumerate(fold.chain.messages):
             won = self._winner(message)
             own = self._known.get(id_of(message))
-            held = held and own is not None and not _lacks(own, message)
-            held = held and (won is not message or own == message)
+            held = held and own is not None and self._winner(message, superseding=False) == own
             if won != message and (turn is None or position != turn.slot):
                 fold.chain.set(position, won)
         if turn is not None:
             turn.asked = [self._winner(message) for message in turn.asked]
         return held
 
-    def _winner(self, message: Message) -> Message:
+    def _winner(self, message: Message, *, superseding: bool = True) -> Message:
         """The hook's message, where it has one; the log's where that is an edit, goes on where the hook's
-        ends, or has a settled call that the hook's lacks. A call that both have, and that the log knows to be
-        settled, is settled in the hook's, too."""
+        ends, or has a settled call that the hook's lacks. A call that both have, and that is further on in
+        the log, is so in the hook's, too: `superseding` says whether one counts that was closed because
+        nobody answered it."""
         own = self._known.get(id_of(message))
         if own is None or own == message:
             return message if own is None else own
         if id_of(message) in self._edited or _goes_on(own, message):
             return message
-        merged = answer_call(own, {"kind": "message", "message": message})
+        merged = _moved_on(own, message, superseding=superseding)
         return message if _lacks(merged, message) else merged
 
     def _without_stand_ins(self, fold: Fold) -> None:
@@ -140,9 +143,31 @@ class Hydration:
 
 
 def _goes_on(old: Message, new: Message) -> bool:
-    """True when a message is what an older one became: the same kinds of parts, and more of them."""
+    """True when a message is what an older one became: the same kinds of parts, and more of them; or when the
+    older one was stored while it was written, and the newer one is whole."""
     kinds = [[part.get("type") for part in parts_of(message)] for message in (old, new)]
+    if any(part.get("state") in _UNFINISHED for part in parts_of(old)):
+        return not any(part.get("state") in _UNFINISHED for part in parts_of(new))
     return len(kinds[0]) < len(kinds[1]) and kinds[1][: len(kinds[0])] == kinds[0]
+
+
+def _moved_on(own: Message, message: Message, *, superseding: bool) -> Message:
+    """A message whose calls are as far on as in another copy: the n-th call of an id is the same one."""
+    known = {key: part for key, _, part in numbered(message)}
+    for key, at, part in numbered(own):
+        other = known.get(key)
+        if other is None or tool_name(other) != tool_name(part) or not _is_further(other, part):
+            continue
+        if superseding or not _superseded(other):
+            own = with_part(own, at, other)
+    return own
+
+
+def _is_further(part: Part, than: Part) -> bool:
+    """True when a call has come further than a copy of it; a settled one goes nowhere from there."""
+    if is_settled(than):
+        return False
+    return is_settled(part) or RANK.get(str(part.get("state")), -1) > RANK.get(str(than.get("state")), -1)
 
 
 def _lacks(own: Message, message: Message) -> bool:

@@ -11,6 +11,7 @@ from chat_samples import (
     SID,
     Message,
     Place,
+    ask,
     call,
     die,
     first_turn,
@@ -308,3 +309,49 @@ def test_an_answer_that_goes_on_is_whole_whether_the_host_stored_the_rest_or_not
     app.send("u2")
     app.work("two")
     assert shape(app.place.db.history(SID))[1] == shown
+
+
+def test_a_copy_from_the_middle_of_a_turn_does_not_hide_a_question_to_a_person(app: App) -> None:
+    app.send("u1")
+    with app.place.db.boot(SID) as session:
+        turn = first_turn(session)
+        write_all(turn, [{"type": "start"}, {"type": "start-step"}, call()])
+        app.keep(turn.message)
+        write_all(turn, [ask(), {"type": "finish-step"}, {"type": "finish", "finishReason": "tool-calls"}])
+        turn.complete()
+    part = app.place.db.history(SID)[-1]["parts"][-1]
+    assert (part["state"], part["approval"]) == ("approval-requested", {"id": "ap1"})
+    app.place.db.approve(SID, "ap1")
+    assert app.work("thank you", keep=False) == ["tool-answers"]
+    assert app.shown()[-1] == "thank you"
+
+
+def test_a_copy_from_the_middle_of_a_turn_does_not_hide_the_end_of_its_text(app: App) -> None:
+    app.send("u1")
+    with app.place.db.boot(SID) as session:
+        turn = first_turn(session)
+        write_all(turn, [{"type": "start"}, {"type": "text-start", "id": "t"}])
+        turn.write({"type": "text-delta", "id": "t", "delta": "the first half"})
+        app.keep(turn.message)
+        turn.write({"type": "text-delta", "id": "t", "delta": " and the second"})
+        write_all(turn, [{"type": "text-end", "id": "t"}, {"type": "finish", "finishReason": "stop"}])
+        turn.complete()
+    for name in ("u2", "u3"):
+        app.send(name)
+        app.work(name)
+    assert app.shown()[1] == "the first half and the second"
+    assert app.snapshot() is None or app.snapshot()["lastOutEventId"] == "0"  # the host still lacks it
+
+
+def test_a_call_that_nobody_answered_is_marked_as_superseded_in_the_hosts_copy_too(app: App) -> None:
+    app.send("u1")
+    with app.place.db.boot(SID, client_tools=["where"]) as session:
+        turn = first_turn(session)
+        write_all(turn, [{"type": "start"}, call("c1", "where")])
+        turn.complete()
+        app.keep(session.fold.chain.messages[-1])
+    app.send("u2")
+    app.work("two")
+    part = app.place.db.history(SID)[1]["parts"][-1]
+    assert part["state"] == "output-error"
+    assert part["resultProviderMetadata"]["snapshotter"]["superseded"] is True
