@@ -15,6 +15,7 @@ from .compacting import compact
 from .deleting import delete
 from .moving import export, import_
 from .rules import Keep, Rules
+from .sweeping import gc
 from .trimming import trim
 
-__all__ = ["Done", "Keep", "Rules", "compact", "delete", "export", "import_", "trim"]
+__all__ = ["Done", "Keep", "Rules", "compact", "delete", "export", "gc", "import_", "trim"]

@@ -6,9 +6,10 @@ so one that is broken off is simply run again. With `dry_run` it does everything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams import log
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from snapshotter.database import Database
 
 T = TypeVar("T")
+K = TypeVar("K", Place, Entry)
 
 WINDOW = 64
 """Objects that are read, or emptied, together: what bounds the memory."""
@@ -84,15 +86,15 @@ class Bench:
                 return Shelf(found, date_ms)
             after = page.resume
 
-    def blobs(self, places: Sequence[Place]) -> Iterator[tuple[Place, Blob]]:
-        """The objects at these places, window by window. Raises Vanished where one is gone."""
-        for start in range(0, len(places), WINDOW):
-            window = places[start : start + WINDOW]
-            found = self.store.gather([partial(self.store.get, place.key) for place in window])
-            for place, blob in zip(window, found, strict=True):
+    def read(self, listed: Iterable[K]) -> Iterator[tuple[K, Blob]]:
+        """The objects that were listed, window by window. Raises Vanished where one is gone."""
+        rest = iter(listed)
+        while window := list(islice(rest, WINDOW)):
+            found = self.store.gather([partial(self.store.get, entry.key) for entry in window])
+            for entry, blob in zip(window, found, strict=True):
                 if blob is None:
-                    raise Vanished(f"{place.key} was listed and then gone")
-                yield place, blob
+                    raise Vanished(f"{entry.key} was listed and then gone")
+                yield entry, blob
 
     def replace(self, key: str, data: bytes, etag: str) -> Written | None:
         """Replace the very version that was read. None, and nothing written, in a dry run.
@@ -119,7 +121,7 @@ class Bench:
         self.db._ensure()
         return self.db._etags()
 
-    def delete(self, entries: Iterable[Place] | Iterable[Entry]) -> None:
+    def delete(self, entries: Iterable[Place | Entry]) -> None:
         """Delete one after the other, in this order, each until it is answered."""
         for entry in entries:
             self.done.deleted += 1

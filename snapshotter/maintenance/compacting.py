@@ -86,7 +86,7 @@ def settled(bench: Bench, places: list[Place]) -> Iterator[Stretch]:
     current = Stretch()
     tally = Tally()
     cursor = Cursor(places[0].first - 1) if places else Cursor()
-    for place, blob in bench.blobs(places):
+    for place, blob in bench.read(places):
         segment = decode_segment(blob.data, key=place.key)
         if segment is None or segment.header.first <= cursor.id:
             (waiting[-1] if waiting and not current.parts else current).dead.append(place)

@@ -146,7 +146,7 @@ def _write_fence(bench: Bench, fold: Fold, position: Cursor, date_ms: int | None
 def _fence_of(bench: Bench) -> tuple[Cursor, int]:
     """The same of a deletion that was begun earlier."""
     places, _ = bench.places("out")
-    for place, blob in bench.blobs([place for place in reversed(places) if place.size]):
+    for place, blob in bench.read([place for place in reversed(places) if place.size]):
         segment = decode_segment(blob.data, key=place.key)
         if segment is not None and any(r.get("control") == "session-deleted" for r in segment.records):
             spent = [r["for"] for r in segment.records if type(r.get("for")) is int]

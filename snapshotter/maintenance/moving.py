@@ -25,7 +25,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -37,7 +36,7 @@ from streams.buckets.memory import MemoryBucket
 from streams.errors import Corrupt, Damaged, NewerVersion, PreconditionFailed, Refused
 from streams.log import Vanished
 
-from .bench import WINDOW, Bench, Done, restarting
+from .bench import Bench, Done, restarting
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
@@ -136,13 +135,8 @@ def _consistent(bench: Bench, session_id: str) -> tuple[Package, list[str]]:
     for room in _READING:
         prefix = f"{room}/{bench.sid}/"
         entries = bench.shelf(prefix).entries
-        for start in range(0, len(entries), WINDOW):
-            window = entries[start : start + WINDOW]
-            blobs = bench.store.gather([partial(bench.store.get, entry.key) for entry in window])
-            for entry, blob in zip(window, blobs, strict=True):
-                if blob is None:
-                    raise Vanished(f"{entry.key} was listed and then gone")
-                package.objects[f"{room}/{entry.key.removeprefix(prefix)}"] = blob.data
+        for entry, blob in bench.read(entries):
+            package.objects[f"{room}/{entry.key.removeprefix(prefix)}"] = blob.data
     if not package.objects:
         raise Refused(f"there is no session {session_id!r} at {bench.db.url}")
     problems = package.problems()

@@ -108,7 +108,7 @@ def _cut(bench: Bench, places: list[Place], date_ms: int | None, cursor: int, ke
     """The out id at which the log is to begin, and the oldest input that what is left from there answers."""
     left, size = keep.turns, 0
     named: list[int] = []
-    for place, blob in bench.blobs([place for place in reversed(places) if place.size]):
+    for place, blob in bench.read([place for place in reversed(places) if place.size]):
         segment = decode_segment(blob.data, key=place.key)
         if segment is None:
             continue

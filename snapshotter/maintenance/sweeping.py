@@ -1,0 +1,150 @@
+"""gc: what nobody names any more, and what deletions have emptied.
+
+    blocks, values          that no snapshot, no checkpoint, no record and no block names
+    checkpoints             all but the newest
+    empty objects           that a deletion left; below a tombstone also what writers that slept wrote since
+
+Only what is past the minimum age, and never the newest segment of a log, a tombstone or its fence.
+
+*List first, read afterwards.* A writer names only what it sealed lately, or what the snapshot that it
+replaces names. So what is old, and is named by nothing that is read after the listing, will never be named
+again; nor is a name ever used twice. The other way round, something sealed and named between the two readings
+would be taken for garbage. Only the store's own dates are compared, so no clock can make it delete what
+lives.
+
+A name is looked for in the stored bytes as they are: that it might stand in somebody's text by chance only
+keeps it. Whatever should be read and cannot be (a damaged object, a snapshot that is not there) ends the
+sweep with nothing deleted.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from snapshotter.core.snapshot import decode
+from streams import keys
+from streams.buckets.base import Entry
+from streams.codec import decode_segment
+from streams.errors import Corrupt
+from streams.keys import Log
+from streams.log import Place
+
+from .bench import Bench, Done, Shelf, restarting
+from .rules import Rules
+
+if TYPE_CHECKING:
+    from snapshotter.database import Database
+
+_NAME = re.compile(rb"[0-9a-f]{64}-[A-Za-z0-9_-]{1,64}")
+_LOGS: tuple[Log, Log] = ("out", "in")
+
+
+def gc(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False) -> Done:
+    """Delete what is garbage of one session.
+
+    Raises Corrupt or NewerVersion where something that may name a block or a value cannot be read (nothing
+    is deleted then), Vanished where others tidied up three times, and what requests raise.
+    """
+    return restarting(lambda: _gc(Bench(db, session_id, "gc", rules, dry_run)))
+
+
+def _gc(bench: Bench) -> Done:
+    shelves = {
+        "blocks": bench.shelf(keys.blocks_prefix(bench.sid)),
+        "values": bench.shelf(keys.values_prefix(bench.sid)),
+        "checkpoints": bench.shelf(keys.checkpoints_prefix(bench.sid)),
+    }
+    logs = {which: bench.places(which) for which in _LOGS}
+    key = keys.snapshot(bench.sid)
+    blob = bench.store.get(key)
+    document = None if blob is None else decode(blob.data, key=key, session=bench.sid, hydrated=True)
+    doomed: list[Place | Entry] = list(
+        _unnamed(bench, shelves, blob.data if blob is not None else None, document)
+    )
+    doomed += _old_checkpoints(bench, shelves["checkpoints"], document)
+    for places, date_ms in logs.values():
+        doomed += _emptied(bench, places, date_ms, document)
+    bench.delete(doomed)
+    return bench.done
+
+
+def _unnamed(
+    bench: Bench, shelves: dict[str, Shelf], snapshot: bytes | None, document: dict[str, Any] | None
+) -> Iterator[Entry]:
+    """Old blocks and values that nothing names. A session without a snapshot keeps all: it may have lost
+    it."""
+    blocks, values = (_old(bench, shelves[name]) for name in ("blocks", "values"))
+    if snapshot is None or document is None or not (blocks or values):
+        return
+    named = set(_names([snapshot, *_checkpoints(bench, shelves["checkpoints"])]))
+    yield from (entry for entry in blocks if _name(entry) not in named)
+    values = [entry for entry in values if _name(entry) not in named]
+    if not values:
+        return
+    living = [entry for entry in shelves["blocks"].entries if _name(entry) in named and entry.size]
+    named |= _names(_opened(bench, living))
+    for which in _LOGS:
+        named |= _names(_segments(bench, which))
+    yield from (entry for entry in values if _name(entry) not in named)
+
+
+def _old(bench: Bench, shelf: Shelf) -> list[Entry]:
+    """What is past the minimum age, the empty ones included."""
+    return [entry for entry in shelf.entries if bench.rules.is_old(entry.modified_ms, shelf.date_ms)]
+
+
+def _name(entry: Entry) -> bytes:
+    found = keys.parse_content(entry.key)
+    return found[2].encode() if found is not None else b""
+
+
+def _names(data: Iterable[bytes]) -> set[bytes]:
+    """Everything in there that may be the name of a block or a value."""
+    return {found for one in data for found in _NAME.findall(one)}
+
+
+def _checkpoints(bench: Bench, shelf: Shelf) -> Iterator[bytes]:
+    for entry, blob in bench.read(entry for entry in shelf.entries if entry.size):
+        decode(blob.data, key=entry.key, session=bench.sid, hydrated=True)
+        yield blob.data
+
+
+def _segments(bench: Bench, which: Log) -> Iterator[bytes]:
+    places, _ = bench.places(which)
+    for place, blob in bench.read(place for place in places if place.size):
+        decode_segment(blob.data, key=place.key)
+        yield blob.data
+
+
+def _opened(bench: Bench, blocks: list[Entry]) -> Iterator[bytes]:
+    for entry, blob in bench.read(blocks):
+        try:
+            yield zlib.decompress(blob.data, zlib.MAX_WBITS | 16)
+        except zlib.error as error:
+            raise Corrupt(f"{entry.key} cannot be read: {error}", key=entry.key) from error
+
+
+def _old_checkpoints(bench: Bench, shelf: Shelf, document: dict[str, Any] | None) -> list[Entry]:
+    """All but the newest that holds something; behind a tombstone all of them."""
+    full = [entry for entry in shelf.entries if entry.size]
+    kept = [] if document is not None and document.get("deleted") else full[:1]
+    return [entry for entry in _old(bench, shelf) if entry not in kept]
+
+
+def _emptied(
+    bench: Bench, places: list[Place], date_ms: int | None, document: dict[str, Any] | None
+) -> list[Place]:
+    """Of a log (oldest first) what a deletion emptied; below a tombstone everything. Never the newest."""
+    ends = {"out": 0, "in": 0}  # the first id that a deleted session keeps
+    if document is not None and document.get("deleted"):
+        ends["out"] = int(document.get("lastOutFirst") or 0)
+        ends["in"] = int(document.get("lastInEventId") or 0) + 1
+    found = []
+    for place in places[:-1]:
+        below = place.first < ends[place.key.partition("/")[0]]
+        if (below or not place.size) and bench.rules.is_old(place.modified_ms, date_ms):
+            found.append(place)
+    return found

@@ -1,0 +1,197 @@
+"""gc: what nobody names goes, what somebody names or may still name stays."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Literal
+
+import pytest
+from chat_samples import SID, Place, die, first_turn, user
+from upkeep import HOURS, check, fresh, killed_at, names, picture, session_of
+
+from snapshotter import Corrupt, Fenced
+from snapshotter.maintenance import Rules, delete, gc, trim
+from streams import keys
+from streams.testing.faults import Call
+
+SNAPSHOT = keys.snapshot(SID)
+NAME = "0" * 64 + "-abc123abc123"
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+def litter(place: Place, name: str = NAME) -> tuple[str, str]:
+    """A block and a value that nobody names."""
+    made = keys.block(SID, name), keys.value(SID, name)
+    for key in made:
+        place.bucket.inner.put(key, b"[]")
+    return made
+
+
+def test_what_nobody_names_goes_once_it_is_old(place: Place) -> None:
+    session_of(place, 2)
+    made = litter(place)
+    assert gc(place.db, SID).deleted == 0
+    place.clock.advance(5 * HOURS)
+    assert gc(place.db, SID).deleted == 0
+    place.clock.advance(2 * HOURS)
+    assert gc(place.db, SID, rules=Rules(8 * HOURS)).deleted == 0
+    dry = gc(place.db, SID, dry_run=True)
+    assert set(made) <= set(place.stored(""))
+    done = gc(place.db, SID)
+    assert (done.deleted, done.freed) == (dry.deleted, dry.freed) == (2, 4)
+    assert not set(made) & set(place.stored(""))
+    check(place)
+
+
+@pytest.mark.parametrize("where", ["in", "out"])
+def test_a_value_that_a_record_names_stays(place: Place, where: str) -> None:
+    if where == "in":
+        place.db.action(SID, "look", {"at": NAME})
+    session_of(place, 2)
+    with place.db.boot(SID) as session:
+        session.set_state({"seen": NAME} if where == "out" else {})
+        session.set_state({"seen": None})
+    block, value = litter(place)
+    place.clock.advance(24 * HOURS)
+    gc(place.db, SID)
+    assert value in place.stored("")
+    assert block not in place.stored(""), "records name no blocks"
+
+
+def test_what_a_checkpoint_names_stays(place: Place) -> None:
+    session_of(place, 2)
+    with place.db.boot(SID) as session:
+        session.set_state({"seen": NAME})
+    place.clock.advance(24 * HOURS)
+    trim(place.db, SID)
+    with place.db.boot(SID) as session:
+        session.set_state(unset=["seen"])
+    made = litter(place)
+    place.clock.advance(24 * HOURS)
+    gc(place.db, SID)
+    assert set(made) <= set(place.stored(""))
+
+
+def test_it_lists_before_it_reads(place: Place) -> None:
+    """What is sealed and named after the listing is not even looked at."""
+    session_of(place, 2)
+    litter(place)
+    place.clock.advance(24 * HOURS)
+    late = keys.block(SID, "1" * 64 + "-abc")
+
+    def hook(asked: Call, when: str) -> None:
+        if asked.verb == "get" and when == "before":
+            place.bucket.inner.put(late, b"[]")
+            place.clock.advance(24 * HOURS)  # and however long it takes
+
+    place.bucket.hook = hook
+    gc(place.db, SID)
+    place.bucket.hook = None
+    assert late in place.stored("")
+    assert keys.block(SID, NAME) not in place.stored("")
+
+
+def test_a_session_that_lost_its_snapshot_keeps_everything(place: Place) -> None:
+    session_of(place, 2)
+    made = litter(place)
+    place.bucket.inner.delete(SNAPSHOT)
+    place.clock.advance(24 * HOURS)
+    assert gc(place.db, SID).deleted == 0
+    assert set(made) <= set(place.stored(""))
+
+
+@pytest.mark.parametrize("broken", [SNAPSHOT, keys.segment("out", SID, 1), keys.segment("in", SID, 1)])
+def test_what_cannot_be_read_ends_it(place: Place, broken: str) -> None:
+    session_of(place, 2)
+    litter(place)
+    place.bucket.inner.put(broken, b"broken")
+    place.clock.advance(24 * HOURS)
+    before = place.stored("")
+    with pytest.raises(Corrupt):
+        gc(place.db, SID)
+    assert place.stored("") == before
+
+
+def test_old_checkpoints_go_and_the_newest_stays(place: Place) -> None:
+    for turns in (2, 4, 6):
+        session_of(place, turns)
+        trim(place.db, SID)
+    newest = keys.checkpoint(SID, place.db.peek(SID).fold.turn)
+    assert len(place.stored("checkpoints/")) == 3
+    seen = picture(place)
+    place.clock.advance(24 * HOURS)
+    assert gc(place.db, SID).deleted == 2
+    assert list(place.stored("checkpoints/")) == [newest]
+    place.bucket.inner.delete(SNAPSHOT)
+    assert picture(place) == seen
+
+
+def test_after_a_deletion_only_the_fence_the_tombstone_and_the_newest_input_stay(place: Place) -> None:
+    session_of(place, 3)
+    trim(place.db, SID)
+    session_of(place, 5)
+    litter(place)
+    delete(place.db, SID)
+    assert gc(place.db, SID).deleted == 0, "too young"
+    place.clock.advance(24 * HOURS)
+    gc(place.db, SID)
+    left = place.stored("")
+    fence = names(k for k in left if k.startswith("out/"))
+    inputs = names(k for k in left if k.startswith("in/"))
+    assert (len(left), len(fence), len(inputs)) == (3, 1, 1)
+    assert place.send("u9").id == inputs[0] + 1
+    place.db.create(SID, messages=[user("a", "again")])
+    assert [m["id"] for m in place.db.history(SID)] == ["a"]
+    place.send("u10")
+    place.answer("ten")
+    check(place)
+
+
+def test_what_a_writer_that_slept_left_below_a_tombstone_goes(place: Place) -> None:
+    session_of(place, 2)
+    place.send("u9")
+    zombie = place.db.boot(SID)
+    turn = first_turn(zombie)
+    turn.write({"type": "start"})
+    turn.flush()
+    delete(fresh(place), SID)
+    place.clock.advance(24 * HOURS)
+    gc(fresh(place), SID)
+    turn.write({"type": "text-start", "id": "t"})
+    with pytest.raises(Fenced):
+        turn.flush()
+    die(zombie)
+    gc(fresh(place), SID)
+    before = len(place.stored("out/"))
+    place.clock.advance(24 * HOURS)
+    gc(fresh(place), SID)
+    assert (before, len(place.stored("out/"))) == (1, 1), "its place was the fence's"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_around_any_request_it_is_run_again(when: Literal["before", "after"]) -> None:
+    for number in count(1):
+        place = Place()
+        session_of(place, 2)
+        trim(place.db, SID)
+        session_of(place, 1)
+        seen = picture(place)
+        litter(place)
+        place.clock.advance(24 * HOURS)
+        killed = killed_at(place, number, when, lambda db: gc(db, SID))
+        assert picture(place) == seen
+        check(place)
+        gc(place.db, SID)
+        assert not place.stored("blocks/")
+        assert picture(place) == seen
+        if not killed:
+            assert number > 8
+            break
+
+
+def test_a_session_that_is_not_there(place: Place) -> None:
+    assert gc(place.db, "nobody").deleted == 0
