@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -36,29 +37,31 @@ from drill_journal import Event, read_all  # noqa: E402
 from drill_place import place_for  # noqa: E402
 
 SPEED = 8.0
-ERRORS = ("busy", "fenced")
+TROUBLES = ("kill", "zombie", "pause", "restart", "stall", "full")
 
 
 @dataclass
 class Report:
-    """What one drill did and found. `errors`: typed ones by kind; `wrong`: all that must not be; `woken`: the
-    zombies that woke when another worker had their session."""
+    """What one drill did and found. `woken`: zombies that woke when another worker had their session;
+    `killed`: the killed by the last event that they noted; `given_up`: turns sealed as exhausted; `errors`:
+    by type; `wrong`: all that must not be."""
 
     store: str
     seed: int
     seconds: float
     troubles: dict[str, int]
-    events: dict[str, int]
-    errors: dict[str, int]
     woken: int
     sessions: int
-    exhausted: int
+    events: dict[str, int]
+    errors: dict[str, int]
+    killed: dict[str, int]
+    given_up: int
     wrong: list[str]
-    not_tried: str = ""
+    not_tried: str
 
 
 def drill(
-    store: str, trouble: dict[str, int], seed: int, told: Callable[[str], None], kept: Path | None = None
+    store: str, trouble: dict[str, int], seed: int, told: Callable[[], None], kept: Path | None = None
 ) -> Report:
     """One drill over one store. Its folder is kept when that is asked for (`kept`, below which it is made),
     or when something is wrong. Raises NoServer."""
@@ -81,7 +84,20 @@ def drill(
         keep(folder, objects)
     else:
         shutil.rmtree(folder)
-    return report(store, seed, time.monotonic() - began, director, events, wrong, why)
+    return Report(
+        store=store,
+        seed=seed,
+        seconds=round(time.monotonic() - began, 1),
+        troubles={name: director.counts[name] for name in TROUBLES},
+        woken=director.counts["woken"],
+        sessions=len(director.sessions),
+        events=dict(Counter(event["what"] for event in events)),
+        errors=errors_of(events),
+        killed=killed_after(events),
+        given_up=sum(data.count(b'"status":"exhausted"') for data in objects.values()),
+        wrong=wrong,
+        not_tried=f"full disks: {why}" if why else "",
+    )
 
 
 def judge(events: list[Event], objects: dict[str, bytes]) -> list[str]:
@@ -101,33 +117,33 @@ def keep(folder: Path, objects: dict[str, bytes]) -> None:
     click.echo(f"journals and stored bytes are kept in {folder}", err=True)
 
 
-def report(
-    store: str, seed: int, seconds: float, director: Director, events: list[Event], wrong: list[str], why: str
-) -> Report:
-    what = Counter(event["what"] for event in events)
-    errors = Counter(event["type"] for event in events if event["what"] == "error")
-    errors.update({name.title(): what[name] for name in ERRORS if what[name]})
-    counts = director.counts
-    return Report(
-        store=store,
-        seed=seed,
-        seconds=round(seconds, 1),
-        troubles={name: counts[name] for name in ("kill", "zombie", "pause", "restart", "stall", "full")},
-        events=dict(sorted(what.items())),
-        errors=dict(sorted(errors.items())),
-        woken=counts["woken"],
-        sessions=len(director.sessions),
-        exhausted=sum(event.get("status") == "exhausted" for event in events),
-        wrong=wrong,
-        not_tried=f"full disks: {why}" if why else "",
-    )
+def errors_of(events: list[Event]) -> dict[str, int]:
+    """Errors by their type; Busy and Fenced are among them."""
+    found = Counter(event["type"] for event in events if event["what"] == "error")
+    found.update(event["what"].title() for event in events if event["what"] in ("busy", "fenced"))
+    return dict(found.most_common())
+
+
+def killed_after(events: list[Event]) -> dict[str, int]:
+    """How far those that were killed had come, by the last that they told."""
+    last: dict[str, str] = {}
+    found: Counter[str] = Counter()
+    for event in events:
+        if event.get("how") == "killed":
+            found[last.get(event["who"], "start")] += 1
+        last[event["who"]] = event["what"]
+    return dict(found.most_common())
+
+
+def counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in found.items()) or "none"
 
 
 def lines_of(found: Report) -> list[str]:
     """The summary for people."""
     events, troubles = found.events, found.troubles
     rows = {
-        "kills": troubles["kill"],
+        "kills": f"{troubles['kill']} (after {counts(found.killed)})",
         "zombies": f"{troubles['zombie']} ({found.woken} woken behind another worker)",
         "pauses": troubles["pause"],
         "server restarts": troubles["restart"],
@@ -138,7 +154,8 @@ def lines_of(found: Report) -> list[str]:
         "model calls": events.get("model-call", 0),
         "tool runs": events.get("tool-run", 0),
         "turns ended": events.get("turn-ended", 0),
-        "errors": ", ".join(f"{kind} {count}" for kind, count in found.errors.items()) or "none",
+        "given up": found.given_up,
+        "errors": counts(found.errors),
         "violations": len(found.wrong),
     }
     head = f"{found.store}, seed {found.seed}, {found.seconds:.0f} s"
@@ -165,7 +182,7 @@ def main(store: str, seed: int | None, keep: Path | None, as_json: bool, **troub
     failed = False
     for name in ("file", "s3", "minio") if store == "all" else (store,):
         with click.progressbar(length=sum(trouble.values()), label=name, file=sys.stderr) as bar:
-            found = drill(name, trouble, seed, lambda _kind, bar=bar: bar.update(1), keep)
+            found = drill(name, trouble, seed, partial(bar.update, 1), keep)
         failed |= bool(found.wrong)
         click.echo(json.dumps(asdict(found)) if as_json else "\n".join(lines_of(found)))
     sys.exit(failed)

@@ -79,7 +79,9 @@ class Actor:
         self.stopped = True
 
     def go_on(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        """Let it go on, if it is stopped and lives."""
+        if self.stopped and not self.dead:
+            os.kill(self.pid, signal.SIGCONT)
         self.stopped = False
 
     def bury(self) -> None:

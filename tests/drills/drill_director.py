@@ -75,10 +75,10 @@ class Chat:
 
 
 class Director:
-    """Runs one drill in `place`. `trouble` is how much of each kind; `told(n)` hears of each trouble made."""
+    """Runs one drill in `place`. `trouble` is how much of each kind; `told()` hears of each trouble made."""
 
     def __init__(
-        self, place: Place, about: Job, trouble: dict[str, int], seed: int, told: Callable[[str], None]
+        self, place: Place, about: Job, trouble: dict[str, int], seed: int, told: Callable[[], None]
     ) -> None:
         self._place, self._about, self._told = place, about, told
         self._journal = Journal(Path(about["journals"]), "director")
@@ -157,8 +157,7 @@ class Director:
             act()
         self._later.clear()
         for actor in (*self._workers, *self._clients):
-            if actor.stopped:
-                actor.go_on()
+            actor.go_on()
         self._place.calm()
 
     def _owing(self) -> bool:
@@ -259,7 +258,7 @@ class Director:
         if getattr(self, f"_{kind}")(now):
             self._schedule.pop()
             self.counts[kind] += 1
-            self._told(kind)
+            self._told()
             # A world whose store does not work has nobody worth killing.
             self._next = now + self._dice.expovariate(0.5 if self._harmed else 4.0)
 
@@ -327,7 +326,7 @@ class Director:
             return False
         actor = self._dice.choice(running)
         actor.stop()
-        self._later.append((now + self._dice.uniform(0.05, 0.5), lambda: actor.dead or actor.go_on()))
+        self._later.append((now + self._dice.uniform(0.05, 0.5), actor.go_on))
         return True
 
     def _full(self, now: float) -> bool:

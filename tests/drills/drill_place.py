@@ -134,6 +134,15 @@ class ServedPlace(Place):
         super().close()
 
 
+def why_no_server() -> str:
+    """Empty where a server can be started."""
+    try:
+        s3_server.find_weed()
+    except s3_server.NoServer as error:
+        return str(error)
+    return ""
+
+
 def place_for(store: str, folder: Path) -> Place:
     """`file`, `s3` or `minio`, below a folder that exists."""
     return Place(folder) if store == "file" else ServedPlace(folder, store)

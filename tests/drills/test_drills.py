@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import drill
+import drill_place
 import pytest
 from drill_journal import read_all
-from drill_place import s3_server
 
 PROGRAM = Path(drill.__file__)
 SMALL = {"kills": 10, "zombies": 4, "pauses": 3, "restarts": 0, "stalls": 0, "fills": 0}
@@ -73,9 +73,8 @@ def test_what_is_lost_is_noticed(tmp_path: Path) -> None:
 
 def need_server() -> None:
     """Without the server's program these drills are not run, which the summary says."""
-    try:
-        s3_server.find_weed()
-    except s3_server.NoServer as error:
-        if os.environ.get("SNAPSHOTTER_TEST_SERVERS") == "required":
-            pytest.fail(f"SNAPSHOTTER_TEST_SERVERS=required, but: {error}")
-        pytest.skip(f"SeaweedFS is not run: {error}")
+    why = drill_place.why_no_server()
+    if why and os.environ.get("SNAPSHOTTER_TEST_SERVERS") == "required":
+        pytest.fail(f"SNAPSHOTTER_TEST_SERVERS=required, but: {why}")
+    if why:
+        pytest.skip(f"SeaweedFS is not run: {why}")

@@ -34,16 +34,19 @@ TOOL = "once-charge"
 
 def prepare(place: dict[str, Any], who: str, seed: int) -> Handle:
     """To be run in the worker's own process. `place`: url, env, speed, began and the folder of journals."""
-    journal, db = Journal(Path(place["journals"]), who), open_database(place)
     dice = Random(seed)
+    journal = Journal(Path(place["journals"]), who)
+    db = open_database(place, durability=dice.choice(["stream", "live", "steps"]))
     return lambda job: handle(db, journal, dice, job)
 
 
-def open_database(place: dict[str, Any]) -> Database:
+def open_database(place: dict[str, Any], durability: str = "stream") -> Database:
     """What the engine has to say goes into `engine.log` beside the journals."""
     logging.basicConfig(filename=Path(place["journals"]) / "engine.log")
     clock = FastClock(place["speed"], place["began"])
-    return snapshotter.open(place["url"], env=place["env"], durability="live", recovery=RECOVERY, clock=clock)
+    return snapshotter.open(
+        place["url"], env=place["env"], recovery=RECOVERY, clock=clock, durability=durability
+    )
 
 
 def handle(db: Database, journal: Journal, dice: Random, job: Job) -> Job:
