@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams import keys, log
-from streams.errors import Corrupt, Gap
+from streams.errors import Corrupt, Damaged, Gap
 from streams.log import Listing, Vanished
 from streams.records import Cursor, Record
 from streams.store import Store
@@ -46,7 +46,7 @@ class Stored:
     """A stored snapshot as read: its document, or the problem with it; neither where there is none."""
 
     document: dict[str, Any] | None
-    problem: Corrupt | None
+    problem: Damaged | None
 
     @property
     def cursor(self) -> Cursor:

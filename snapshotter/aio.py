@@ -309,7 +309,7 @@ class AsyncTurn(_Door):
         return await self._put(self.turn.write_nowait, chunk)
 
     async def _put(self, write: Callable[[Any], tuple[Chunk | None, bool]], chunk: Any) -> Chunk | None:
-        if self.turn.may_block():
+        if self.turn.may_block(chunk):
             out, barrier = await self._pool.finish(partial(write, chunk))
         else:
             out, barrier = write(chunk)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from streams.packing import Carry, encode_record
+from streams.errors import InvalidValue
+from streams.packing import Carry
 from streams.writer import Flush
 
 from .core.chunks import (
@@ -18,11 +19,13 @@ from .core.chunks import (
     FINISH_REASONS,
     FLUSH_POINTS,
     ChunkError,
+    fields_of,
     is_end_marker,
     is_urgent,
     validate,
 )
-from .core.values import clean, to_plain
+from .core.values import clean, reason_text, to_plain
+from .values import encoded
 
 if TYPE_CHECKING:
     from .session import Session
@@ -67,6 +70,21 @@ class ChunkWriter:
                         return written, False
         return self._write_other(chunk)
 
+    def is_large(self, chunk: Any) -> bool:
+        """True for a chunk that is stored apart, which takes a request of its own."""
+        if (
+            type(chunk) is dict
+            and sum(map(len, filter(_is_text, chunk.values()))) > self._session.sizes.value
+        ):
+            return True
+        kind = chunk.get("type") if type(chunk) is dict else None
+        if type(kind) is str and kind in DELTAS:
+            return False
+        try:
+            return len(encoded(to_plain(chunk))) > self._session.sizes.value
+        except InvalidValue:
+            return False  # refused before anything is written
+
     def end_all_halves(self) -> None:
         """At the turn's end: what halves of surrogate pairs are left."""
         for part in self._carry.parts:
@@ -100,7 +118,7 @@ class ChunkWriter:
         number, given = session.writer.next_id, chunk.get("messageId")
         if kind == "start":
             chunk = {**chunk, "messageId": session.fold.start_id(chunk, number)}
-        encode_record(number, session.clock.now_ms(), {"chunk": chunk})  # too large: before anything changes
+        body, large = session.stored({"chunk": chunk})  # too large: before anything changes
         self._end_halves(kind, chunk)
         if not session.fold.chunk(number, chunk):
             self.dropped += 1
@@ -112,7 +130,8 @@ class ChunkWriter:
         soon = barrier or is_urgent(chunk) or (kind == "finish-step" and session.durability == "steps")
         # What ends the stream is nearly always followed by the turn's end at once: one segment for both.
         flush = Flush.BRIEF if kind in ("finish", "abort") else Flush.SOON if soon else Flush.LATER
-        session.writer.append({"chunk": chunk}, flush=flush)
+        session.writer.append(body, flush=Flush.NOW if large else flush)
+        session.confirm(large)
         self._last = session.clock.monotonic()
         return chunk, barrier
 
@@ -149,6 +168,10 @@ class ChunkWriter:
             self.calls.discard(chunk["toolCallId"])
 
 
+def _is_text(value: Any) -> bool:
+    return type(value) is str
+
+
 def _known_reason(chunk: Chunk) -> Chunk:
     """Older SDKs and other emitters end with reasons of their own (`unknown`, `end_turn`). A client of today
     refuses those, and a paid answer must not be lost to its last chunk: they count as `other`."""
@@ -158,14 +181,33 @@ def _known_reason(chunk: Chunk) -> Chunk:
     return chunk
 
 
+def is_unknown(chunk: Any) -> bool:
+    """True for a chunk of a type that this version does not know."""
+    kind = _field(chunk, "type")
+    return isinstance(kind, str) and fields_of(kind) is None
+
+
+def is_progress(chunk: Any) -> bool:
+    """True for what a tool shows before its result."""
+    return _field(chunk, "type") == "tool-output-available" and _field(chunk, "preliminary") is True
+
+
+def _field(chunk: Any, name: str) -> Any:
+    return chunk.get(name) if isinstance(chunk, dict) else getattr(chunk, name, None)
+
+
 def storable(chunk: Any, error: Exception) -> Chunk | None:
     """What stands for a chunk that cannot be stored, in a stream that is passed on: a tool's result becomes
-    an error that says why, so that the call is settled and never run again. None where nothing can."""
+    an error that says why, so that the call is settled and never run again; of an error its text is kept, up
+    to 8 KiB. None where nothing can."""
     plain = to_plain(chunk)
-    if plain.get("type") != "tool-output-available" or isinstance(error, ChunkError):
+    kind = plain.get("type")
+    if kind not in ("tool-output-available", "tool-output-error") or isinstance(error, ChunkError):
         return None
+    said = f"the tool ran, but its result cannot be stored: {error}"
+    text = said if kind == "tool-output-available" else plain.get("errorText", "")
     return {
         "type": "tool-output-error",
         "toolCallId": plain.get("toolCallId"),
-        "errorText": f"the tool ran, but its result cannot be stored: {error}",
+        "errorText": reason_text(text),
     }

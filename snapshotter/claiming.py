@@ -22,12 +22,14 @@ from streams.records import Cursor, Segment
 from streams.store import Store
 from streams.writer import Flush, Writer
 
+from . import values
 from .agreeing import receipt_gap
 from .core.budget import Incident
 from .core.chunks import delta_of
 from .core.tally import Tally
 from .core.values import reason_text
-from .loading import SLACK, Holder, Loaded, Watched, newest_input, next_input
+from .incoming import newest_input, next_input
+from .loading import SLACK, Holder, Loaded, Watched
 from .recovering import busy
 from .recovery import ChatRecovery, Hooks, RecoveryContext
 
@@ -200,7 +202,7 @@ class Claiming:
             tail = log.read_after(store, "out", self.sid, Cursor(tally.cursor, tally.nonce))
         except (Gap, Vanished):
             return True  # trimmed, perhaps, and a checkpoint stands higher: loading tells
-        for record in tail.records:
+        for record in values.fill(store, self.sid, tail.records):
             tally.apply(record)
         newest = self.number or newest_input(store, self.sid)
         found, inputs = tally.verdict(newest, limits=self.config.limits, run=claim.run, cause=self.cause)

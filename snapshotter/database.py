@@ -27,8 +27,10 @@ from streams.store import Retries, Store
 
 from . import following, histories, sending
 from .claiming import Claiming
+from .core.blocks import DEFAULT, Sizes
 from .core.budget import Limits
 from .core.calls import Message
+from .core.fold import Fold
 from .core.resume import Policies
 from .following import Event, Follower
 from .hooks import checked
@@ -121,6 +123,7 @@ class Database(Senders, HostDoor):
         on_recovery_boot: RecoveryHook | None = None,
         hydrate: Hydrate | None = None,
         retries: Retries | None = None,
+        sizes: Sizes = DEFAULT,
     ) -> None:
         if durability not in POLICIES:
             raise Refused(f"unknown durability {durability!r}: stream, live or steps")
@@ -135,6 +138,7 @@ class Database(Senders, HostDoor):
         self._on_recovery_boot = checked(on_recovery_boot, "on_recovery_boot")
         self._hydrate = checked(hydrate, "hydrate")
         self._retries = retries
+        self._sizes = sizes
         self._capabilities: probe.Capabilities | None = None
         self._known = bucket.trusted
         self._lock = threading.Lock()
@@ -156,7 +160,7 @@ class Database(Senders, HostDoor):
     def _append(self, session_id: str, record: dict[str, Any]) -> Receipt:
         sid = self.sid(session_id)
         self._ensure()
-        number, duplicate = sending.append(self.store, sid, record)
+        number, duplicate = sending.append(self.store, sid, record, self._sizes.value)
         return Receipt(session_id, number, duplicate)
 
     def create(
@@ -177,12 +181,15 @@ class Database(Senders, HostDoor):
     ) -> list[Message]:
         """The messages as a client would see them now, an unfinished answer included; answers and user
         messages that no worker has taken yet are laid over. `before` (a message id) and `limit` page
-        backwards.
+        backwards; of a long history no more is read than that takes.
 
         Raises Refused when `before` is not in the history.
         """
-        loaded = self.load(session_id)
-        return histories.page(histories.shown(loaded.fold), limit, before)
+
+        def read(window: int | None) -> Fold:
+            return self.load(session_id, window=window).fold
+
+        return histories.read_page(read, limit, before)
 
     def follow(
         self,
@@ -215,7 +222,8 @@ class Database(Senders, HostDoor):
 
     def sessions(self, *, prefix: str = "", since: int | None = None) -> Iterator[SessionInfo]:
         """The sessions that have a snapshot, by id, one flat listing. `since`: changed then or later
-        (epoch ms, by the store's clock)."""
+        (epoch ms, by the store's clock). A long session's snapshot is not written after every turn (see
+        FORMAT.md): its date may be that of up to 16 turns, or 24 KB of log, ago."""
         for entry in self.store.entries(keys.sessions_prefix()):
             session_id = keys.session_of(keys.parse_snapshot(entry.key))
             if session_id is None:
@@ -240,6 +248,7 @@ class Database(Senders, HostDoor):
         overlap: str = "queue",
         claim: bool = False,
         delivery: int = 1,
+        window: int | None = None,
     ) -> Session:
         """Boot a session for work: read it, wait for a living worker to end or to go stale.
 
@@ -259,6 +268,11 @@ class Database(Senders, HostDoor):
         again and again is then sealed unloaded. `delivery`: how often the queue has delivered this message;
         from the second time on it implies `claim`.
 
+        `window`: read no more of a long history than so many of its newest messages (and 64 at least).
+        `session.messages`, and what the model is shown, are those then, after older ones whose calls still
+        wait. What is needed besides is read when it is; what is written is the same. Where the database has
+        an `on_recovery_boot` or a `hydrate` hook, which sees the whole history, it is read whole.
+
         Without a claim nothing is written before the first turn. Raises Busy (do not acknowledge the queue
         message), Damaged, Misconfigured, Unreachable.
         """
@@ -266,6 +280,8 @@ class Database(Senders, HostDoor):
             raise Refused(f"delivery is {delivery!r}: a count from 1 on is needed")
         if deadline is not None and not isinstance(deadline, int | float):
             raise InvalidValue(f"deadline is {deadline!r}: seconds are needed", path="deadline")
+        if window is not None and (type(window) is not int or window < 0):
+            raise InvalidValue("window is a number of messages, 0 or more", path="window")
         if client_tools is not None:
             client_tools = sending.tool_names(client_tools)
         if cause is not None:
@@ -287,6 +303,7 @@ class Database(Senders, HostDoor):
             overlap=overlap,
             on_recovery_boot=self._on_recovery_boot,
             claim=claim or delivery > 1,
+            window=window if self._on_recovery_boot is None else None,
         )
 
     def wait_for(
@@ -298,6 +315,7 @@ class Database(Senders, HostDoor):
         takeover: bool = False,
         limits: Limits | None = None,
         claim: bool = False,
+        window: int | None = None,
         **options: Any,
     ) -> Session:
         """As `boot`, which is what workers use. `number`: the id of an input that is known to be there."""
@@ -316,6 +334,7 @@ class Database(Senders, HostDoor):
                 learn=self._learner(),
                 limits=limits or self.recovery.limits,
                 hydrate=self._hydrator(session_id),
+                window=window,
             )
 
         if not claim:
@@ -333,16 +352,25 @@ class Database(Senders, HostDoor):
         )
         hydrate = self._hydrator(session_id)
         try:
-            loaded, claimed = claiming.load(lambda: load(store, sid, receipt=number, hydrate=hydrate))
+            loaded, claimed = claiming.load(
+                lambda: load(store, sid, receipt=number, hydrate=hydrate, window=window)
+            )
             return self._session(session_id, sid, loaded, store, read, claim=claimed, **options)
         except BaseException:
             claiming.leave()  # nobody is there to close a session that was not handed out
             raise
 
-    def load(self, session_id: str, receipt: int | None = None, store: Store | None = None) -> Loaded:
-        """The session as it is stored now: the state that its logs make, and who holds it."""
-        store = store or self._own_store()
-        return load(store, self.sid(session_id), receipt=receipt, hydrate=self._hydrator(session_id))
+    def load(
+        self,
+        session_id: str,
+        receipt: int | None = None,
+        store: Store | None = None,
+        window: int | None = None,
+    ) -> Loaded:
+        """The session as it is stored now: the state that its logs make, and who holds it. `window` as in
+        `boot`."""
+        store, hydrate = store or self._own_store(), self._hydrator(session_id)
+        return load(store, self.sid(session_id), receipt=receipt, hydrate=hydrate, window=window)
 
     def _hydrator(self, session_id: str) -> Callable[[], list[Message]] | None:
         """The hook that owns this session's history; None where the log does."""
@@ -385,6 +413,7 @@ class Database(Senders, HostDoor):
             recovery=self.recovery,
             before_write=self._ensure,
             etags=self._etags,
+            sizes=self._sizes,
             **options,
         )
 

@@ -20,6 +20,8 @@ from streams.packing import unpack_after
 from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
+from . import values
+
 T = TypeVar("T")
 
 _RESTARTS = 3
@@ -51,7 +53,7 @@ class _Reader:
 
     def fresh(self) -> list[Record]:
         """What is new since the last call, a thousand records at most: a packed run of a few bytes may stand
-        for many. Raises Gap, Corrupt, and Vanished when it comes three times."""
+        for many. Raises Gap, Corrupt, Missing, and Vanished when it comes three times."""
         return list(islice(self._unpacked, _BATCH)) or self._look()
 
     def _look(self) -> list[Record]:
@@ -65,9 +67,17 @@ class _Reader:
             self._looks = 0
             return []
         self._looks = 1 if segments else self._looks + 1
-        stored = (record for segment in segments for record in segment.records)
+        records = [record for segment in segments for record in segment.records]
+        # Only runs, which hold no references, may begin at or below `after` and go on above it.
+        stored = self._filled([r for r in records if r["id"] > self._after or "cuts" in r])
         self._unpacked = (r for record in stored for r in unpack_after(record, self._after))
         return list(islice(self._unpacked, _BATCH))
+
+    def _filled(self, records: list[Record]) -> Iterator[Record]:
+        """With what is stored apart in its place, values of some records at a time. Raises Missing, Corrupt."""
+        for start in range(0, len(records), _BATCH):
+            batch = values.fill(self._store, self._sid, records[start : start + _BATCH])
+            yield from map(values.without_refs, batch)
 
     def _segments(self) -> list[Segment]:
         head: list[Segment] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from streams.errors import InvalidValue, Refused
 
 from .core.calls import Message, answer_call
@@ -50,14 +52,42 @@ def _overlay(messages: list[Message], record: dict[str, object], named: str | No
             return
 
 
+def read_page(read: Callable[[int | None], Fold], limit: int | None, before: str | None) -> list[Message]:
+    """A page of what `shown` says, with no more of the history read than it takes: `read(n)` reads a window
+    of n messages, None all. Raises as `page`."""
+    window = None if limit is None else check_limit(limit)
+    while True:
+        fold = read(window)
+        if window is None or not fold.chain.partial:
+            return page(shown(fold), limit, before)
+        # Older messages whose calls wait stand before the window, with a hole behind them.
+        messages = shown(fold)[fold.chain.window_start() :]
+        end = _end(messages, before)
+        if end is not None and end >= window:
+            return page(messages, limit, before)
+        window = 2 * max(window, len(messages))
+
+
+def check_limit(limit: int) -> int:
+    """Raises InvalidValue for what is no number of messages."""
+    if type(limit) is not int or limit < 0:
+        raise InvalidValue("limit is a number of messages, 0 or more", path="limit")
+    return limit
+
+
+def _end(messages: list[Message], before: str | None) -> int | None:
+    """Where a page that ends before this message ends; None where the message is not there."""
+    if before is None:
+        return len(messages)
+    found = [i for i, message in enumerate(messages) if message.get("id") == before]
+    return found[-1] if found else None
+
+
 def page(messages: list[Message], limit: int | None, before: str | None) -> list[Message]:
     """The last `limit` messages before the message `before`."""
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidValue("limit is a number of messages, 0 or more", path="limit")
-    end = len(messages)
-    if before is not None:
-        found = [i for i, message in enumerate(messages) if message.get("id") == before]
-        if not found:
-            raise Refused(f"no message {before!r} in the history; it may have been edited away")
-        end = found[-1]
+    if limit is not None:
+        check_limit(limit)
+    end = _end(messages, before)
+    if end is None:
+        raise Refused(f"no message {before!r} in the history; it may have been edited away")
     return messages[0 if limit is None else max(0, end - limit) : end]

@@ -1,8 +1,13 @@
 """Reading a session: snapshot and log tails into a fold, in as few round trips as it takes.
 
     1   GET snapshot ∥ LIST the newest of out ∥ LIST the newest of in (or GET the receipt's input)
-    2   only if there is a tail: GET its segments ∥ GET the inputs that are not applied
-    3   only with a receipt whose session has inputs that were not read yet: GET those
+    2   only if there is a tail, or blocks: GET the tail's segments ∥ GET the inputs that are not applied
+        ∥ GET the blocks of the history
+    3   only with a receipt whose session has inputs that were not read yet: GET those; only where chunks or
+        messages are stored apart: GET their values
+
+With a `window` only the newest blocks are read. What shows only then to lie in an older one (what an input or
+a record of the tail names) makes the window larger, and the fold is made again; it comes out the same.
 
 Inputs hold one record a segment and their ids have no holes, so their keys are known from the newest id:
 nothing is listed to read them. Found, absent and unreadable are never confused: a snapshot that is
@@ -17,8 +22,8 @@ may have been trimmed: the newest checkpoint above it takes its place. What is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -26,23 +31,26 @@ from typing import Any
 from streams import keys, log, probe
 from streams.buckets.base import Blob
 from streams.clock import Clock
-from streams.codec import decode_segment
 from streams.errors import Corrupt, Damaged, Gap, NewerVersion
 from streams.log import Listing, Tail, Vanished
 from streams.records import Cursor, Record
 from streams.store import Store
 
-from . import checkpoints
+from . import checkpoints, values
 from .agreeing import Ends, InputGone, Stored, check_newest, check_receipt, misfit, newest_inputs, receipt_gap
+from .core import reach
 from .core.budget import Incident
 from .core.calls import Message
+from .core.chain import Unloaded
 from .core.fold import Fold
+from .core.revive import revive
 from .core.snapshot import decode, restore
 from .hosting.hydrating import Hydration
+from .incoming import named_input, read_wanted
+from .shelf import PartLost, Shelf, inline
 
 SLACK = 7  # seconds past its lease after which a writer counts as gone
 _ATTEMPTS = 3
-_WINDOW = 1000  # inputs that are fetched together
 
 Hydrator = Callable[[], list[Message]]
 
@@ -79,7 +87,8 @@ class Loaded:
     """A session as read. `etag` is the stored snapshot's, None where there is none; `readable` is false
     for one that could not be read and must not be overwritten. `hydrated`: somebody else owns the history;
     `held`: they hold all of it, so that the cursor may move up to here. `watched`: seconds for which the
-    reader has seen the log end here."""
+    reader has seen the log end here. `stored_turn`: the last turn of the stored snapshot; `behind`: bytes of
+    out log, and of values, that stand behind it."""
 
     fold: Fold
     position: Cursor
@@ -95,6 +104,8 @@ class Loaded:
     hydrated: bool = False
     held: bool = False
     watched: float = 0.0
+    stored_turn: int = 0
+    behind: int = 0
 
     def holder(self, now_ms: int) -> Holder | None:
         """Who holds the session, judged by the store's own clock; None where nobody can be alive."""
@@ -111,6 +122,18 @@ class Loaded:
         date = now_ms if self.date_ms is None else self.date_ms
         told = 0.0 if self.modified_ms is None else (date - self.modified_ms) / 1000
         return max(told, self.watched)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What `load` was asked for, and from where."""
+
+    store: Store
+    sid: str
+    receipt: int | None
+    capabilities: bool
+    hydrate: Hydrator | None
+    window: int | None
 
 
 @dataclass(slots=True)
@@ -131,16 +154,19 @@ def load(
     receipt: int | None = None,
     capabilities: bool = False,
     hydrate: Hydrator | None = None,
+    window: int | None = None,
 ) -> Loaded:
     """Read a session. `receipt`: the id of an input that is known to be there. `capabilities`: also read
     what the probe found, in the same round trip. `hydrate` returns the history, where somebody else owns it.
+    `window`: read no more of a long history than so many of the newest messages, and what else is needed.
 
-    Raises Gap (also for a receipt that names an input which is not there), Corrupt, NewerVersion, and what
-    requests raise.
+    Raises Gap (also for a receipt that names an input which is not there), Corrupt, Missing, NewerVersion,
+    and what requests raise.
     """
+    asked = _Asked(store, sid, receipt, capabilities, hydrate, window)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _load(store, sid, receipt, capabilities, hydrate)
+            return _load(asked)
         except InputGone as gone:
             if attempt == _ATTEMPTS:
                 raise gone.gap() from gone
@@ -150,10 +176,10 @@ def load(
     raise AssertionError("unreachable")
 
 
-def _load(
-    store: Store, sid: str, receipt: int | None, capabilities: bool, hydrate: Hydrator | None
-) -> Loaded:
-    first = _first_trip(store, sid, receipt, capabilities)
+def _load(asked: _Asked) -> Loaded:
+    store, sid, hydrate = asked.store, asked.sid, asked.hydrate
+    first = _first_trip(store, sid, asked.receipt, asked.capabilities)
+    problem: Damaged | None
     document, problem = _document(sid, first.snapshot, hydrated=hydrate is not None)
     if document is not None and (not first.out.entries or misfit(sid, document, first.out)):
         # The listing may be older than the snapshot.
@@ -161,9 +187,16 @@ def _load(
         problem = misfit(sid, document, first.out)
         document = document if problem is None else None
     given = hydrate() if hydrate is not None else None
+    if given is not None and document is not None:
+        document = inline(store, sid, document)
     stored = Stored(document, problem)
     try:
-        return _loaded(store, sid, receipt, first, stored, _hydration(given, document))
+        try:
+            return _loaded(asked, first, stored, _hydration(given, document))
+        except PartLost as lost:
+            _check_same(store, sid, first.snapshot)
+            stored, problem = Stored(None, lost.problem), lost.problem
+            return _loaded(asked, first, stored, _hydration(given, None))
     except (Gap, InputGone) as gap:
         found = checkpoints.above(store, sid, stored.cursor.id, hydrated=hydrate is not None)
         if found is None:
@@ -173,7 +206,7 @@ def _load(
             # With the logs whole it would not matter; as they are not, the snapshot is what is wrong.
             raise problem from gap
         reason = problem or (gap if isinstance(gap, Gap) else gap.gap())
-        return _from_checkpoint(store, sid, receipt, first, stored, found, given, reason)
+        return _from_checkpoint(asked, first, stored, found, given, reason)
 
 
 def _hydration(given: list[Message] | None, document: dict[str, Any] | None) -> Hydration | None:
@@ -181,9 +214,7 @@ def _hydration(given: list[Message] | None, document: dict[str, Any] | None) -> 
 
 
 def _from_checkpoint(
-    store: Store,
-    sid: str,
-    receipt: int | None,
+    asked: _Asked,
     first: _First,
     stored: Stored,
     found: dict[str, Any],
@@ -193,9 +224,12 @@ def _from_checkpoint(
     """Go on from a checkpoint in place of a snapshot that the trimmed logs no longer reach. Raises the
     reason for it where there is a hole above the checkpoint, too."""
     try:
-        loaded = _loaded(store, sid, receipt, first, Stored(found, None), _hydration(given, found))
-    except (Gap, InputGone) as gap:
+        if given is not None:
+            found = inline(asked.store, asked.sid, found)
+        loaded = _loaded(asked, first, Stored(found, None), _hydration(given, found))
+    except (Gap, InputGone, PartLost) as gap:
         raise reason from gap
+    loaded.fold.chain.changed = True  # what is stored is another: the next checkpoint is due
     loaded.readable, loaded.stored_cursor = stored.problem is None, stored.cursor.id
     code = "checkpoint-used" if loaded.readable else "snapshot-unreadable"
     loaded.notes.append({"code": code, "id": 0, "detail": str(reason)})
@@ -210,15 +244,10 @@ def _check_same(store: Store, sid: str, snapshot: Blob | None) -> None:
         raise Vanished(f"{keys.snapshot(sid)} was replaced while the session was read")
 
 
-def _loaded(
-    store: Store,
-    sid: str,
-    receipt: int | None,
-    first: _First,
-    snapshot: Stored,
-    hydration: Hydration | None,
-) -> Loaded:
+def _loaded(asked: _Asked, first: _First, snapshot: Stored, hydration: Hydration | None) -> Loaded:
+    store, sid, receipt = asked.store, asked.sid, asked.receipt
     cursor = snapshot.cursor
+    shelf = Shelf(store, sid, snapshot.document, asked.window)
     listed_in = receipt is None or not first.inputs
     if listed_in:
         newest = check_newest(store, sid, snapshot, first.ends_in)
@@ -231,20 +260,26 @@ def _loaded(
     wants_tail = bool(first.out.above(cursor.id)) or snapshot.problem is not None
     calls: list[Callable[[], Any]] = []
     missing = list(islice(snapshot.wants(newest, (r["id"] for r in first.inputs)), 1))
-    calls.append(partial(_read_wanted, store, sid, snapshot, newest, first.inputs))
+    calls.append(partial(read_wanted, store, sid, snapshot, newest, first.inputs))
     if wants_tail:
         calls.append(partial(_read_tail, store, sid, cursor, first.out, snapshot.problem))
         if not listed_in:
             calls.append(partial(newest_inputs, store, sid))
-    if missing or wants_tail:
+    if shelf.lacks():
+        calls.append(shelf.fetch)
+    if missing or wants_tail or shelf.lacks():
         found = store.gather(calls)
         first.inputs += found[0]
         tail = found[1] if wants_tail else tail
         if wants_tail and not listed_in:
             newest = check_newest(store, sid, snapshot, found[2])
-            first.inputs += _read_wanted(store, sid, snapshot, newest, first.inputs)
-    fold = _fold(store, sid, snapshot, first.inputs, tail, hydration)
-    return _described(first, snapshot, tail, fold, hydration)
+            first.inputs += read_wanted(store, sid, snapshot, newest, first.inputs)
+    fold = _fold(store, sid, snapshot, shelf, first.inputs, tail, hydration)
+    loaded = _described(first, snapshot, tail, fold, hydration)
+    apart = [r for r in (*tail.records, *first.inputs) if "kind" not in r or r["id"] > snapshot.applied]
+    loaded.behind = sum(place.size for place in tail.listing.above(cursor.id))
+    loaded.behind += sum(map(values.size_of, apart))
+    return loaded
 
 
 def _described(
@@ -256,6 +291,7 @@ def _described(
         etag=first.snapshot.etag if first.snapshot is not None else None,
         readable=snapshot.problem is None,
         stored_cursor=snapshot.cursor.id,
+        stored_turn=(snapshot.document or {}).get("turn") or 0,
         capabilities=first.capabilities,
         date_ms=first.out.date_ms,
     )
@@ -277,7 +313,7 @@ def _first_trip(store: Store, sid: str, receipt: int | None, capabilities: bool)
     calls: list[Callable[[], Any]] = [
         partial(store.get, keys.snapshot(sid)),
         partial(log.newest, store, "out", sid),
-        partial(newest_inputs, store, sid) if receipt is None else partial(_named_input, store, sid, receipt),
+        partial(newest_inputs, store, sid) if receipt is None else partial(named_input, store, sid, receipt),
     ]
     if capabilities:
         calls.append(partial(probe.load, store))
@@ -303,71 +339,43 @@ def _document(sid: str, blob: Blob | None, *, hydrated: bool) -> tuple[dict[str,
         return None, problem
 
 
-def _read_tail(store: Store, sid: str, cursor: Cursor, listing: Listing, problem: Corrupt | None) -> Tail:
+def _read_tail(store: Store, sid: str, cursor: Cursor, listing: Listing, problem: Damaged | None) -> Tail:
     """The out log above the cursor; behind a snapshot that cannot be read it has to be whole."""
     tail = log.read_after(store, "out", sid, cursor, listing)
     if problem is not None and (not tail.segments or tail.segments[0].header.first != 1):
         raise problem
-    return tail
-
-
-def newest_input(store: Store, sid: str) -> int:
-    """The newest id of the in log, 0 where it is empty."""
-    return newest_inputs(store, sid)[0]
-
-
-def _named_input(store: Store, sid: str, number: int) -> list[Record]:
-    record = next_input(store, sid, number)
-    return [] if record is None else [record]
-
-
-def _read_wanted(store: Store, sid: str, snapshot: Stored, newest: int, have: list[Record]) -> list[Record]:
-    return read_inputs(store, sid, snapshot.wants(newest, (record["id"] for record in have)))
-
-
-def read_inputs(store: Store, sid: str, numbers: Iterable[int]) -> list[Record]:
-    """The in records with these ids, fetched by name. Raises InputGone at the first that is not there, so a
-    wrong newest id costs no more than one window of requests."""
-    records: list[Record] = []
-    rest = iter(numbers)
-    while window := list(islice(rest, _WINDOW)):
-        found = store.gather([partial(next_input, store, sid, number) for number in window])
-        for number, record in zip(window, found, strict=True):
-            if record is None:
-                raise InputGone(sid, number)
-            records.append(record)
-    return records
-
-
-def next_input(store: Store, sid: str, number: int) -> Record | None:
-    """The in record with this id; None while it is not there."""
-    key = keys.segment("in", sid, number)
-    blob = store.get(key)
-    segment = decode_segment(blob.data, key=key, modified_ms=blob.modified_ms) if blob is not None else None
-    return segment.records[0] if segment is not None else None
+    filled = {record["id"]: record for record in values.fill(store, sid, tail.records)}
+    segments = [replace(s, records=[filled[r["id"]] for r in s.records]) for s in tail.segments]
+    return replace(tail, segments=segments)
 
 
 def _fold(
     store: Store,
     sid: str,
     snapshot: Stored,
+    shelf: Shelf,
     inputs: list[Record],
     tail: Tail,
     hydration: Hydration | None,
 ) -> Fold:
-    for attempt in range(1, _ATTEMPTS + 1):
-        fold = restore(snapshot.document) if snapshot.document is not None else Fold()
+    attempt = 1
+    while True:
+        fold = Fold() if snapshot.document is None else restore(snapshot.document, parts=shelf.parts())
         if hydration is not None:
             hydration.seed(fold, inputs, tail.records)
         try:
             for record in sorted(inputs, key=lambda r: r["id"]):
                 fold.feed(record)
             fold.replay(tail.records)
+            if fold.chain.partial:
+                reach.check(fold)
+                revive(fold)
+            return fold
+        except Unloaded:
+            shelf.widen()
         except Gap as gap:
             if gap.log != "in" or attempt == _ATTEMPTS:
                 raise
+            attempt += 1
             newest = check_newest(store, sid, snapshot, newest_inputs(store, sid))
-            inputs += _read_wanted(store, sid, snapshot, newest, inputs)
-        else:
-            return fold
-    raise AssertionError("unreachable")
+            inputs += read_wanted(store, sid, snapshot, newest, inputs)

@@ -7,24 +7,32 @@ the same reducer that a boot runs, so the fold is at any time what the next boot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.errors import Closed, InvalidValue, Refused, StreamError
 from streams.records import Cursor
 from streams.writer import LIVE, STEPS, STREAM, Flush, Writer
 
-from . import saving
-from .core import moves
+from . import values
+from .core import moves, reach
+from .core.blocks import Sizes
 from .core.calls import Message
+from .core.chain import Unloaded
 from .core.chunks import delta_of
 from .core.revive import revive
 from .core.snapshot import encode
 from .editing import context_record, history_record, state_record
 from .found import Found
+from .keeping import Keeper
 from .signals import guarded
 
 if TYPE_CHECKING:
     from .turn import Turn
+
+T = TypeVar("T")
+Large = list[tuple[dict[str, Any], bytes]]
+
+_OWN = ("id", "ts")
 
 POLICIES = {"stream": STREAM, "live": LIVE, "steps": STEPS}
 LEASE_STREAMING = 15
@@ -39,8 +47,9 @@ class Scribe(Found):
     durability: str
     run: str
     current: Turn | None
+    sizes: Sizes
     _position: Cursor
-    _etag: str | None
+    _keeper: Keeper
     _readable: bool
     _hydrated: bool
     _checkpoint: tuple[bytes, int] | None
@@ -51,8 +60,8 @@ class Scribe(Found):
     _claiming: bool
     _looked: bool
     _over: bool
+    _apart_bytes: int
     _before_write: Callable[[], None]
-    _etags: Callable[[], str]
 
     @property
     def _claims(self) -> bool:
@@ -84,13 +93,43 @@ class Scribe(Found):
         """Write control records that belong together, then apply them. Raises as `Writer.append`."""
         if self._over:
             raise Refused(f"session {self.id!r} was closed here; boot it again to go on")
+        self.reaching(lambda: reach.check(self.fold, bodies))
         with guarded():
-            last = self.writer.append_batch(bodies, flush=flush, end_segment=end_segment)
+            moved = [self.stored(body) for body in bodies]
+            stored, large = [body for body, _ in moved], [pair for _, pairs in moved for pair in pairs]
+            flush = Flush.NOW if large else flush
+            last = self.writer.append_batch(stored, flush=flush, end_segment=end_segment)
+            self.confirm(large)
             now = self.clock.now_ms()
             # Heartbeats, which change nothing, may stand between what was applied and this.
             self.fold.cursor = last - len(bodies)
             for number, body in enumerate(bodies, self.fold.cursor + 1):
                 self.fold.apply({"id": number, "ts": now, **body})
+
+    def stored(self, body: dict[str, Any]) -> tuple[dict[str, Any], Large]:
+        """The body as it is stored, and what of it was stored apart for that. Raises TooLarge before
+        anything is written, InvalidValue, and what requests raise."""
+        record = {"id": self.writer.next_id, "ts": self.clock.now_ms(), **body}
+        moved, large = values.moved(self.store, self.sid, record, self.sizes.value)
+        return (body if moved is record else {name: moved[name] for name in moved if name not in _OWN}), large
+
+    def confirm(self, large: Large) -> None:
+        """The record that names this is durable: see `values.confirm`."""
+        for ref, data in large:
+            values.confirm(self.store, self.sid, ref, data)
+            self._apart_bytes += ref["bytes"]
+
+    def reaching(self, call: Callable[[], T]) -> T:
+        """What the call returns, once as much of the history has been read as it needs."""
+        while True:
+            try:
+                return call()
+            except Unloaded:
+                self._keeper.widen()
+
+    def replan(self) -> None:
+        """The plan of the fold as it stands now."""
+        self.plan = self.reaching(lambda: revive(self.fold))
 
     def end_segment(self, bodies: list[dict[str, Any]]) -> None:
         """Write records that end a turn, or stand between two, and save the snapshot. What came in meanwhile
@@ -109,18 +148,17 @@ class Scribe(Found):
         if self._hydrated:
             self._save_cursor()
             return
-        position = self.writer.position
+        position, written = self.writer.position, self.writer.bytes_written + self._apart_bytes
         self.fold.cursor = position.id  # a last heartbeat may stand behind what was applied
-        document = self._encode(position)
-        if document is not None:
-            self._store(document, position.id)
+        if self._keeper.is_due(written):
+            self._try_to_save(lambda: self._keeper.save(position, written))
 
-    def _encode(self, at: Cursor, *, hydrated: bool = False) -> bytes | None:
-        """The snapshot document of the fold as it stands, at this place of the out log; None, and reported,
-        where there is no such document."""
+    def _encode_cursor(self, at: Cursor) -> bytes | None:
+        """The snapshot document of a session whose history somebody else owns, at this place of the out log;
+        None, and reported, where there is no such document."""
         now = self.clock.now_ms()
         try:
-            return encode(self.fold, at.nonce, now, session=self.sid, first=at.first, hydrated=hydrated)
+            return encode(self.fold, at.nonce, now, session=self.sid, first=at.first, hydrated=True)
         except InvalidValue as error:
             self.note("snapshot-not-saved", str(error))
             return None
@@ -128,16 +166,15 @@ class Scribe(Found):
     def _save_cursor(self) -> None:
         """Somebody else owns the history: move the cursor up to where they were seen to hold all of it."""
         if self._checkpoint is not None:
-            self._store(*self._checkpoint)
+            data, cursor = self._checkpoint
+            self._try_to_save(lambda: self._keeper.save_document(data, cursor))
             self._checkpoint = None
 
-    def _store(self, data: bytes, cursor: int) -> None:
+    def _try_to_save(self, save: Callable[[], None]) -> None:
         try:
-            etag = saving.save(self.store, self.sid, data, cursor, self._etag, self._etags())
+            save()
         except StreamError as error:
             self.note("snapshot-not-saved", str(error))
-        else:
-            self._etag = etag or self._etag
 
     def _lease(self) -> int:
         turn = self.current
@@ -175,7 +212,7 @@ class Scribe(Found):
     def set_context(self, upto: str, messages: list[Message]) -> None:
         """Compact: the model sees `messages` in place of everything up to the message `upto`; the history
         stays whole. Raises Refused when there is no such message."""
-        self._edit([context_record(self.id, self.fold, upto, messages)])
+        self._edit([self.reaching(lambda: context_record(self.id, self.fold, upto, messages))])
 
     def edit_history(self, op: str, **fields: Any) -> None:
         """Edit the settled history, durable at once.
@@ -183,7 +220,7 @@ class Scribe(Found):
         `put` (message) · `remove` (message_id) · `truncate-after` (message_id) · `replace` (messages) ·
         `clear`. Raises Refused for a message of an open turn (use edit, stop or takeover) or an unknown one.
         """
-        self._edit([history_record(self.id, self.fold, op, **fields)])
+        self._edit([self.reaching(lambda: history_record(self.id, self.fold, op, **fields))])
 
     def _edit(self, bodies: list[dict[str, Any]]) -> None:
         if self.fold.deleted:
@@ -194,7 +231,7 @@ class Scribe(Found):
         self.commit(bodies, flush=Flush.NOW, end_segment=self.fold.open is None)
         if self.fold.open is None and writer.failure is None:
             self.save()
-        self.plan = revive(self.fold)
+        self.replan()
 
     def clear(self) -> None:
         """Empty the history, durable at once: an interrupted turn is sealed as aborted, and every message,
@@ -204,7 +241,7 @@ class Scribe(Found):
             raise Refused(f"a turn of session {self.id!r} is under way: end it, then clear")
         fence = [] if self._writer is not None else [self._fence()]
         self.end_segment([*fence, *moves.clearing(self.fold)])
-        self.plan = revive(self.fold)
+        self.replan()
 
     def _fence(self) -> dict[str, Any]:
         """The record that takes the log over for an edit."""

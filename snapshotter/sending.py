@@ -12,6 +12,8 @@ from streams.errors import Conflict, Fenced, InvalidValue, Refused
 from streams.store import Store
 from streams.writer import Flush
 
+from . import values
+from .core.blocks import DEFAULT
 from .core.calls import Message
 from .core.inputs import body_hash, keys_of
 from .core.values import clean, mend_text, to_plain
@@ -131,15 +133,17 @@ def request(
     return found
 
 
-def append(store: Store, sid: str, record: Record) -> tuple[int, bool]:
-    """Append to the in log; (id, whether it was there before). Raises Conflict."""
+def append(store: Store, sid: str, record: Record, limit: int = DEFAULT.value) -> tuple[int, bool]:
+    """Append to the in log; (id, whether it was there before). A message above `limit` bytes is stored
+    apart. Raises Conflict, TooLarge."""
+    apart: list[tuple[Record, list[tuple[Record, bytes]]]] = []
     own_keys, digest = set(keys_of(record)), body_hash(record)
     repeated = False
 
     def check(recent: list[Record]) -> int | None:
         nonlocal repeated
         conflict = None
-        for other in recent:
+        for other in values.fill(store, sid, recent, lenient=True):
             if not own_keys.intersection(keys_of(other)):
                 continue
             if body_hash(other) == digest:
@@ -154,10 +158,15 @@ def append(store: Store, sid: str, record: Record) -> tuple[int, bool]:
             )
         return None
 
-    clock = store.clock
-    number = log.append_input(
-        store, sid, lambda n: {"id": n, "ts": clock.now_ms(), **record}, check=check if own_keys else None
-    )
+    def build(number: int) -> Record:
+        own = {"id": number, "ts": store.clock.now_ms()}
+        if not apart:  # only now is it known to be no repetition
+            apart.append(values.moved(store, sid, own | record, limit))
+        return apart[0][0] | own
+
+    number = log.append_input(store, sid, build, check=check if own_keys else None)
+    for ref, data in apart[0][1] if apart else ():
+        values.confirm(store, sid, ref, data)
     return number, repeated
 
 

@@ -28,16 +28,19 @@ from streams.writer import Flush, Writer
 
 from .claiming import Claim
 from .core import moves
+from .core.blocks import DEFAULT, Sizes
 from .core.budget import Incident
 from .core.calls import Message
 from .core.fold import Fold
 from .core.modelview import model_view
 from .core.queue import Item
 from .core.resume import Policies, check_policies
-from .core.revive import Plan, revive
+from .core.revive import Plan
 from .found import log
 from .hosting.recovering import Choosing, RecoveryHook
-from .loading import Loaded, next_input
+from .incoming import next_input
+from .keeping import Keeper
+from .loading import Loaded
 from .recovering import Recovering, pause_of
 from .recovery import ChatRecovery
 from .scribe import SILENCE, Scribe
@@ -74,6 +77,7 @@ class Session(Scribe):
         claim: Claim | None = None,
         before_write: Callable[[], None] = lambda: None,
         etags: Callable[[], str] = lambda: "as-given",
+        sizes: Sizes = DEFAULT,
     ) -> None:
         self.id = session_id
         self.sid = sid
@@ -92,9 +96,11 @@ class Session(Scribe):
         self._cause = cause
         self._before_write = before_write
         self._etags = etags
+        self.sizes = sizes
         self._writer: Writer | None = None
         self._epoch = 0
         self._claiming = False
+        self._apart_bytes = 0
         self._over = False
         self._looked = True  # the boot has just read the in log
         self._notes: list[dict[str, Any]] = []
@@ -120,7 +126,7 @@ class Session(Scribe):
         self.fold: Fold = loaded.fold
         self.fold.strict = True  # from here on it is a live turn that is written, not an old one replayed
         self._position: Cursor = loaded.position
-        self._etag = loaded.etag
+        self._keeper = Keeper(self.store, self.sid, loaded, self.sizes, self._etags)
         self._readable = loaded.readable
         self._date_ms = loaded.date_ms
         self._notes += loaded.notes
@@ -129,13 +135,15 @@ class Session(Scribe):
         pause = pause_of(loaded, self.recovery.limits, self.clock.now_ms())
         self.busy = loaded.holder(self.clock.now_ms()) or pause
         self._writer = None
+        self._apart_bytes = 0
         self._choosing.read_again()
         self._hydrated = loaded.hydrated
         self._checkpoint: tuple[bytes, int] | None = None
         if loaded.held and self.fold.open is None and self.fold.claim is None and not self.fold.budget.claims:
-            document = self._encode(loaded.position, hydrated=True)
+            document = self._encode_cursor(loaded.position)
             self._checkpoint = None if document is None else (document, loaded.position.id)
-        self.plan: Plan = revive(self.fold)
+        self.plan: Plan
+        self.replan()
 
     # -- the worker's loop --------------------------------------------------------------------------
 
@@ -199,7 +207,8 @@ class Session(Scribe):
         """One step of the loop: a turn, or nothing; and whether there may be more to do before a turn."""
         if not self._looked:
             self._look_again()
-        plan = self.plan = revive(self.fold)
+        self.replan()
+        plan = self.plan
         step = moves.next_step(plan)
         if step == "seal":
             return self._finish(moves.sealing(self.fold, plan))
@@ -240,15 +249,17 @@ class Session(Scribe):
 
     def opening(self, item: Item | None, **options: Any) -> list[dict[str, Any]]:
         """The records that open the next attempt of the open turn, or a new turn for an item."""
-        *before, start = moves.opening(
-            self.fold,
-            self.plan,
-            item,
-            run=self.run,
-            message_id=f"msg_{self.clock.token()}",
-            cause=self._cause if item is None else None,
-            client_tools=self._client_tools,
-            **options,
+        *before, start = self.reaching(
+            lambda: moves.opening(
+                self.fold,
+                self.plan,
+                item,
+                run=self.run,
+                message_id=f"msg_{self.clock.token()}",
+                cause=self._cause if item is None else None,
+                client_tools=self._client_tools,
+                **options,
+            )
         )
         return [*before, self._fitting(start)]
 
@@ -293,7 +304,7 @@ class Session(Scribe):
         while (record := next_input(self.store, self.sid, self.fold.inputs.last + 1)) is not None:
             self.fold.feed(record)
             found = True
-        self.plan = revive(self.fold)
+        self.replan()
         return found
 
     def take_in(self, records: Iterable[Record]) -> None:

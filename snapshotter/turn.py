@@ -96,8 +96,8 @@ class Turn(TurnFacts):
                 self._claim()
             return self._chunks.write(chunk)
 
-    def may_block(self) -> bool:
-        """True when the next write may have to talk to the store, or to wait for room, before it returns."""
+    def may_block(self, chunk: Any) -> bool:
+        """True when to write this may have to talk to the store, or to wait for room, before it returns."""
         session = self._session
         held = session.writer.buffered_bytes >= session.writer.policy.hold_bytes // 2
         return not self._claimed or held or session.deadline_passed()
@@ -222,11 +222,13 @@ class Turn(TurnFacts):
     def set_context(self, upto: str, messages: list[Message]) -> None:
         """Compact: the model sees `messages` in place of everything up to the message `upto`. Raises Refused
         when there is no such message."""
-        self._operate(context_record(self._session.id, self._session.fold, upto, messages))
+        session = self._session
+        self._operate(session.reaching(lambda: context_record(session.id, session.fold, upto, messages)))
 
     def edit_history(self, op: str, **fields: Any) -> None:
         """One history operation; see `Session.edit_history`."""
-        self._operate(history_record(self._session.id, self._session.fold, op, **fields))
+        session = self._session
+        self._operate(session.reaching(lambda: history_record(session.id, session.fold, op, **fields)))
 
     def _operate(self, body: dict[str, Any]) -> None:
         """In an action's turn the operations travel with its end, so that they are done once."""

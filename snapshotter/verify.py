@@ -1,6 +1,7 @@
 """Is what is stored of a session whole, and does it keep the law?
 
-Read-only. Every object of the session is read and decoded (header, checksum, ids), both logs must go on
+Read-only. Every object that the session's snapshot or logs name is read and decoded (header, checksum, ids;
+the names of blocks and values are checksums), both logs must go on
 without a hole, the out log as one chain, and three ways to the session's state must agree:
 
     fold(nothing, whole log)  at the snapshot's cursor   ==  the snapshot
@@ -18,13 +19,13 @@ later one holds whatever an earlier one speaks of, and records beyond the boot's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streams import keys, log
 from streams.codec import decode_segment
-from streams.errors import Corrupt, Gap, NewerVersion
+from streams.errors import Corrupt, Gap, Missing, NewerVersion, Refused
 from streams.keys import Log
 from streams.log import Place, Vanished
 from streams.records import Cursor, Record, Segment
@@ -34,6 +35,8 @@ from .core.fold import Fold
 from .core.revive import revive
 from .core.snapshot import decode, restore
 from .loading import load
+from .shelf import inline
+from .values import fill
 
 if TYPE_CHECKING:
     from .database import Database
@@ -45,8 +48,8 @@ _NOT_COMPARED = ("report",)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found. `code`: absent, corrupt, newer-version, gap, chain, snapshot-ahead, law
-    (all problems); not-rebuildable, foreign-object, dead-segment, hydrated (notes). `key` names an object."""
+    """One thing that was found. `code`: absent, corrupt, missing, newer-version, gap, chain, snapshot-ahead,
+    law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated (notes). `key` names an object."""
 
     code: str
     detail: str
@@ -133,7 +136,10 @@ class _Check:
         if snapshot is not None:
             name = keys.snapshot(self._sid)
             read = partial(decode, snapshot.data, key=name, session=self._sid, hydrated=True)
-            self._document = self._try(read)
+            document = self._try(read)
+            if document is not None:
+                # Its blocks and values, too: all that it names is read here.
+                self._document = self._try(partial(inline, self._store, self._sid, document))
         if self._document is not None and self._document.get("hydrated"):
             self._note("hydrated", "somebody else owns the history: the logs are checked, it is not compared")
             self._document = None
@@ -177,6 +183,10 @@ class _Check:
             self._problem("newer-version", str(error), error.key)
         except Corrupt as error:
             self._problem("corrupt", str(error), error.key)
+        except Missing as error:
+            self._problem("missing", str(error), error.key)
+        except Refused:  # a record whose value could not be read, which is a problem already
+            self._verdict.rebuildable = False
         except Gap as gap:
             self._gap(gap)
         return None
@@ -212,10 +222,16 @@ class _Check:
                 segment = self._try(partial(decode_segment, blob.data, key=place.key))
                 if segment is not None:
                     self._count(segment)
-                    yield segment
+                    yield self._filled(segment)
                 elif blob.data:
                     self._broken.add(place.first)
                     self._verdict.rebuildable = False
+
+    def _filled(self, segment: Segment) -> Segment:
+        """With what is stored apart in its place. A value that cannot be read is a problem, and the fold ends
+        there."""
+        records = self._try(partial(fill, self._store, self._sid, segment.records))
+        return segment if records is None else replace(segment, records=records)
 
     def _count(self, segment: Segment) -> None:
         self._verdict.segments += 1

@@ -34,17 +34,20 @@ def wait_for(
     learn: Callable[[probe.Capabilities], None] | None,
     limits: Limits,
     hydrate: Hydrator | None = None,
+    window: int | None = None,
 ) -> Loaded:
     """Read the session; while a living worker holds it, or it is too soon for the next attempt, look again.
 
-    `wait` is in seconds; `learn` is told what the probe found, which is read along where it is given. Raises
-    Busy, and what `load` raises.
+    `wait` is in seconds; `learn` is told what the probe found, which is read along where it is given;
+    `window` as in `load`. Raises Busy, and what `load` raises.
     """
     clock = store.clock
     end = clock.monotonic() + wait
     watched = Watched(clock)
     while True:
-        loaded = load(store, sid, receipt=receipt, capabilities=learn is not None, hydrate=hydrate)
+        loaded = load(
+            store, sid, receipt=receipt, capabilities=learn is not None, hydrate=hydrate, window=window
+        )
         if loaded.capabilities is not None and learn is not None:
             learn(loaded.capabilities)
         loaded.watched = watched.seconds(loaded.position)

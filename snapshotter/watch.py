@@ -15,7 +15,7 @@ from streams.errors import StreamError
 from streams.records import Record
 
 from .core.queue import concerns
-from .loading import next_input
+from .incoming import next_input
 
 if TYPE_CHECKING:
     from .session import Session

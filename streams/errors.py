@@ -23,6 +23,7 @@
     ├── Damaged                   stored data is not what it should be; never overwritten
     │   ├── Corrupt               an object that cannot be decoded
     │   │   └── NewerVersion      an object that a newer release wrote
+    │   ├── Missing               an object that another one names is not there
     │   └── Gap                   records are missing from a log
     └── PreconditionFailed        a conditional write found another state (the engine's own business)
 
@@ -145,6 +146,14 @@ class Corrupt(Damaged):
 
 class NewerVersion(Corrupt):
     """An object of a format version that this release does not know. Upgrade; nothing was touched."""
+
+
+class Missing(Damaged):
+    """An object that another one names is not there. `key` names it."""
+
+    def __init__(self, message: str, *, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class Gap(Damaged):

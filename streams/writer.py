@@ -132,6 +132,7 @@ class Writer:
         self._heartbeat = heartbeat
         self._patience = patience
         self._date_ms = date_ms
+        self._bytes = 0
 
         self._cond = self._clock.waiter()
         self._durable = position
@@ -165,6 +166,11 @@ class Writer:
     def position(self) -> Cursor:
         """The durable end of the log: `durable_id` and the nonce of its segment."""
         return self._durable
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of all segments that this writer has made durable."""
+        return self._bytes
 
     @property
     def buffered_bytes(self) -> int:
@@ -388,6 +394,7 @@ class Writer:
             if self._want <= self._durable.id:  # nobody asked: it was the pace's turn
                 self._pace = min(self.policy.longest, self._pace * self.policy.growth)
             self._durable = Cursor(last, nonce, first)
+            self._bytes += len(data)
             self._written_at, self._lease = started, lease
             self._batches.popleft()
             self._due = started + self._pace if self._pending() else None

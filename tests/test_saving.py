@@ -8,8 +8,7 @@ import orjson
 import pytest
 from chat_samples import SID, Place, first_turn, saying, write_all
 
-from snapshotter import Corrupt, Database, NewerVersion, Unreachable
-from snapshotter.saving import save
+from snapshotter import Corrupt, Database, NewerVersion, Unreachable, saving
 from streams.store import Store
 from streams.testing.faults import Fault, FaultyBucket
 
@@ -19,6 +18,14 @@ KEY = f"sessions/{SID}/snapshot.json"
 @pytest.fixture
 def place() -> Place:
     return Place()
+
+
+def save(
+    store: Store, sid: str, data: bytes, cursor: int, etag: str | None, form: str = "as-given"
+) -> str | None:
+    """The new ETag."""
+    written = saving.save(store, sid, data, cursor, etag, form)
+    return None if written is None else written.etag
 
 
 def document(cursor: int, **more: object) -> bytes:

@@ -6,23 +6,41 @@ each id, and the positions of messages that hold an unsettled call (those alone 
 
 An id that one of the newest 64 messages holds is never given to another; operations that name an id
 mean the newest message that bears it. So nothing ever needs more than a window of the history.
+
+In a long session the older messages stand in blocks (see `blocks`), and a chain may hold some of these
+blocks only: the newest, without a hole (its *window*, of 64 messages or more), and older ones that hold an
+unsettled call. Positions are those in `messages`. What would need a block that was not read, or leave fewer
+than 64 messages in the window, raises Unloaded and changes nothing; whoever reads reads more then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from .apart import Apart
+from .blocks import Span
 from .calls import Message, any_unsettled
 
 ID_WINDOW = 64
 
 
-class Chain:
-    """The settled messages, oldest first."""
+class Unloaded(LookupError):
+    """The answer may lie in a part of the history that was not read."""
 
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
+
+class Chain:
+    """The settled messages, oldest first. `spans`: the blocks that the first of them stand in. `changed`:
+    messages were removed, or moved, since the last checkpoint. `apart`: which messages are stored apart."""
+
+    def __init__(
+        self, messages: Iterable[Message] = (), spans: Sequence[Span] = (), apart: Apart | None = None
+    ) -> None:
         self.messages: list[Message] = list(messages)
+        self.spans = list(spans)
+        self.apart = apart or Apart()
+        self.changed = False
+        self.partial = not all(span.loaded for span in spans)
         self._positions: dict[str, int] = {}
         self._unsettled: set[int] = set()
         self._stale = True
@@ -46,13 +64,19 @@ class Chain:
             self._unsettled.discard(position)
 
     def find(self, message_id: Any) -> int | None:
-        """Position of the newest message with this id."""
+        """Position of the newest message with this id. Raises Unloaded."""
+        if not isinstance(message_id, str) or not message_id:
+            return None
         self._refresh()
-        return self._positions.get(message_id) if isinstance(message_id, str) and message_id else None
+        found = self._positions.get(message_id)
+        if self.partial and (found is None or found < self.window_start()):
+            raise Unloaded(message_id)
+        return found
 
     def holds(self, message_id: str) -> bool:
         """True when one of the newest 64 messages bears the id."""
-        position = self.find(message_id)
+        self._refresh()
+        position = self._positions.get(message_id)
         return position is not None and position >= len(self.messages) - ID_WINDOW
 
     def unsettled(self) -> list[int]:
@@ -69,6 +93,9 @@ class Chain:
         """Replace one message; its id may change."""
         old = self.messages[position]
         self.messages[position] = message
+        for span, start in self._places():
+            if start <= position < start + span.count:
+                span.dirty = True
         if self._stale or id_of(old) != id_of(message):
             self._stale = True
         else:
@@ -78,15 +105,80 @@ class Chain:
             self._positions[id_of(message)] = max(newest, position)
 
     def splice(self, start: int, end: int, messages: Iterable[Message] = ()) -> None:
-        """Replace messages[start:end]."""
-        self.messages[start:end] = list(messages)
+        """Replace messages[start:end]. Raises Unloaded."""
+        self.reach(start)
+        new = list(messages)
+        self._resize(start, end, len(new))
+        self.messages[start:end] = new
         self._stale = True
 
     def cut(self, length: int) -> None:
-        """Keep the first `length` messages."""
+        """Keep the first `length` messages. Raises Unloaded."""
         if length < len(self.messages):
-            del self.messages[length:]
-            self._stale = True
+            self.splice(length, len(self.messages))
+
+    def clear(self) -> None:
+        """Remove all messages, also those that were not read."""
+        self.changed = self.changed or bool(self.messages or self.spans)
+        self.messages, self.spans, self.partial = [], [], False
+        self._stale = True
+
+    # -- blocks and windows ---------------------------------------------------------------------------
+
+    @property
+    def sealed(self) -> int:
+        """How many of the messages stand in blocks."""
+        return sum(span.count for span in self.spans if span.loaded)
+
+    def window_start(self) -> int:
+        """Position from which on no message is missing."""
+        start = position = 0
+        for span in self.spans:
+            if span.loaded:
+                position += span.count
+            else:
+                start = position
+        return start
+
+    def reach(self, position: int) -> None:
+        """Raise Unloaded where what stands from this position on cannot be changed with what was read."""
+        if self.partial and position - self.window_start() < ID_WINDOW:
+            raise Unloaded(f"position {position}")
+
+    def fill(self, span: Span, messages: Sequence[Message]) -> int:
+        """Put the messages of a block that was read only now in their place; returns where that is."""
+        start = next(start for other, start in self._places(loaded=False) if other is span)
+        self.messages[start:start] = messages
+        span.loaded = True
+        self.partial = not all(other.loaded for other in self.spans)
+        self._stale = True
+        return start
+
+    def seal(self, spans: Sequence[Span], also: Iterable[Message] = ()) -> None:
+        """A checkpoint was stored: these are the blocks now. `also`: other messages that it holds."""
+        self.spans, self.changed = list(spans), False
+        self.apart.keep([*self.messages, *also])
+
+    def _places(self, *, loaded: bool = True) -> list[tuple[Span, int]]:
+        """The spans with their positions; only those that were read, or all."""
+        found, position = [], 0
+        for span in self.spans:
+            if span.loaded or not loaded:
+                found.append((span, position))
+            position += span.count if span.loaded else 0
+        return found
+
+    def _resize(self, start: int, end: int, new: int) -> None:
+        """messages[start:end] become `new` ones, which belong to the block at `start`."""
+        self.changed = True
+        for span, first in self._places():
+            behind = first + span.count
+            gone = max(0, min(end, behind) - max(start, first))
+            came = new if first <= start < behind else 0
+            if gone or came:
+                span.count += came - gone
+                span.dirty = True
+        self.spans = [span for span in self.spans if span.count]
 
 
 def id_of(message: Message) -> str:

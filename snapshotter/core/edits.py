@@ -288,13 +288,13 @@ def _operate(fold: Fold, op: Any, named: Any, record: Record) -> bool:
     chain = fold.chain
     if op == "clear":
         fold.context = None
-        chain.cut(0)
+        chain.clear()
         return True
     if op == "replace":
         if "messages" not in record:
             return False
         fold.context = None
-        chain.cut(0)
+        chain.clear()
         for message in record["messages"]:
             _append(fold, message, replacing=True)
         return True

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from streams.errors import Gap, NewerVersion
+from streams.errors import Gap, Refused
 
 from . import edits
 from .accumulator import Accumulator
@@ -86,8 +86,7 @@ class Fold:
         if hole is not None:
             missing = (hole, number - 1)
             raise Gap(f"in log: inputs {missing[0]} to {missing[1]} are missing", log="in", missing=missing)
-        if "ref" in record:
-            raise _newer(record)
+        self._know_ref(record)
         entry = self.inputs.feed(record)
         if entry is None:
             return
@@ -155,8 +154,7 @@ class Fold:
         self.cursor = expect - 1
 
     def _control(self, record: Record) -> bool:
-        if "ref" in record and "control" not in record:
-            raise _newer(record)
+        self._know_ref(record)
         record, wrong = mended(record)
         if wrong:
             self.note("mended-control", f"{record.get('control')!r}: wrong type of {', '.join(wrong)}")
@@ -368,6 +366,17 @@ class Fold:
     def _heartbeat(self, _record: Record) -> None:
         """Keeps a lease, changes nothing."""
 
+    def _know_ref(self, record: Record) -> None:
+        """A record whose message is stored apart, and was put back in its place: the reference is kept, so
+        that the message is never written again. Raises Refused where it was not put back. An applied input
+        may lack it: nothing is taken from there."""
+        if "ref" not in record:
+            return
+        if "message" in record:
+            self.chain.apart.note(record["message"], record["ref"])
+        elif "chunk" not in record and not ("kind" in record and self.inputs.is_applied(record["id"])):
+            raise _unread(record)
+
     # -- what the parts of the reducer share ---------------------------------------------------------
 
     def held(self, message_id: str) -> bool:
@@ -394,10 +403,9 @@ def _never(_chunk: Any) -> bool:
     return False
 
 
-def _newer(record: Record) -> NewerVersion:
-    return NewerVersion(
-        f"record {record['id']} refers to a value stored apart, which this release does not read: upgrade"
-        " snapshotter; nothing was changed"
+def _unread(record: Record) -> Refused:
+    return Refused(
+        f"what record {record['id']} holds is stored apart, as a value: it can be read in its store only"
     )
 
 

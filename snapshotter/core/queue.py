@@ -248,6 +248,7 @@ def _talk(
 ) -> None:
     heads: dict[str, list[Input]] = {}
     order: list[tuple[tuple[int, int], list[Input]]] = []
+    edited = any(entry.role == "edit" for entry in entries)
     for entry in entries:
         if entry.role == "edit":
             target = entry.record["messageId"]
@@ -266,7 +267,8 @@ def _talk(
             group = [entry]
             order.append(((1, entry.id), group))
             own = str(entry.message.get("id")) if entry.role == "message" else ""
-            if own and view.find(fold, own) is None:  # where it is held, an edit means the one in the history
+            # Where it is held, an edit means the one in the history.
+            if edited and own and view.find(fold, own) is None:
                 heads.setdefault(own, group)
     placed += [(key, _item(group)) for key, group in order]
 

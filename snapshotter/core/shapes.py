@@ -6,12 +6,17 @@ in a log: those who read it look for themselves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from streams.keys import MAX
 
+LONGEST = 64 * 1024 * 1024
+"""Bytes of JSON that a block or a value may say it has: what reading one may cost in memory."""
+
 _DIGITS = 16
+_NAME = re.compile(r"[0-9a-f]{64}-[A-Za-z0-9_-]{1,64}")
 
 
 def _text(value: Any) -> bool:
@@ -42,8 +47,21 @@ def _object(value: Any) -> bool:
     return type(value) is dict
 
 
-def _message(value: Any) -> bool:
+def is_message(value: Any) -> bool:
+    """What the reducer relies on in a message, or in what stands for one."""
     return type(value) is dict and type(value.get("id")) in (str, type(None))
+
+
+def is_ref(value: Any) -> bool:
+    """What names a value, or a block: {"key", "bytes"}."""
+    name = value.get("key") if type(value) is dict else None
+    size = value.get("bytes") if type(value) is dict else None
+    return type(name) is str and bool(_NAME.fullmatch(name)) and type(size) is int and 0 < size <= LONGEST
+
+
+def _block(value: Any) -> bool:
+    """A row of `blocks`: {"key", "count", "bytes", "open"?}."""
+    return is_ref(value) and _id(value.get("count")) and type(value.get("open", False)) is bool
 
 
 def _row(value: Any) -> bool:
@@ -71,7 +89,8 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "turn": _number,
     "run": _text,
     "session": _text,
-    "messages": _list_of(_message),
+    "messages": _list_of(is_message),
+    "blocks": _list_of(_block),
     "keys": _list_of(_row),
     "lastTurn": _object,
     "unfinished": _list_of(_text),

@@ -1,4 +1,4 @@
-"""The snapshot: a checkpoint of the fold, as one JSON document.
+"""The snapshot: a checkpoint of the fold, as one JSON document; of a long history, the head of its blocks.
 
 It is taken at a segment's end with no turn open and no claim behind the last turn-complete. It is never
 the fence: a stale one is an older checkpoint of the same log, and a boot comes to the same history from
@@ -13,6 +13,8 @@ is read from a part of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
@@ -20,6 +22,9 @@ import orjson
 
 from streams.errors import Corrupt, InvalidValue, NewerVersion, Refused
 
+from .apart import Apart, ref_in
+from .blocks import Block, Span
+from .calls import Message
 from .chain import Chain
 from .fold import Fold
 from .inputs import InputLog
@@ -32,15 +37,46 @@ _END = re.compile(rb',"crc":(\d{1,10})\}\s*\Z')
 _LONGEST_END = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A document of which parts are stored apart: the blocks, the messages behind them, and the compacted
+    context, with references in the places of large messages."""
+
+    blocks: Sequence[Block]
+    messages: Sequence[Message]
+    context: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What was read of the history of a stored snapshot: its messages, in order, without those of blocks
+    that were not read; the blocks; which messages are stored apart; the compacted context."""
+
+    messages: Sequence[Message]
+    spans: Sequence[Span] = ()
+    apart: Apart = field(default_factory=Apart)
+    context: dict[str, Any] | None = None
+
+
 def encode(
-    fold: Fold, nonce: str, saved_at: int, *, session: str = "", first: int = 0, hydrated: bool = False
+    fold: Fold,
+    nonce: str,
+    saved_at: int,
+    *,
+    session: str = "",
+    first: int = 0,
+    hydrated: bool = False,
+    layout: Layout | None = None,
 ) -> bytes:
     """The fold's snapshot document. `nonce` is that of the last out segment and `first` its first id,
     `saved_at` epoch ms, `session` the encoded session id; "" and 0 (not known) are left out. `hydrated`:
-    somebody else owns the history, and the document is a cursor only.
+    somebody else owns the history, and the document is a cursor only. `layout`: what stands in the document
+    where parts of the history are stored apart; without one all of it does.
 
     The caller makes sure that the fold stands at a segment's end with no turn open. Raises InvalidValue.
     """
+    if layout is None:
+        layout = Layout((), [] if hydrated else fold.chain.messages, fold.context)
     # The first fields are those that `tally` reads without the rest.
     document = {
         "version": VERSION,
@@ -54,13 +90,14 @@ def encode(
         "run": fold.run,
         **({"session": session} if session else {}),
         **({"lastOutFirst": str(first)} if first else {}),
-        "messages": [] if hydrated else fold.chain.messages,
+        "messages": layout.messages,
+        **({"blocks": [block.to_json() for block in layout.blocks]} if layout.blocks else {}),
         "lastOutTimestamp": fold.timestamp,
         "keys": fold.inputs.rows(),
         "lastTurn": fold.last_turn,
         "unfinished": fold.unfinished,
         "state": fold.state,
-        "context": fold.context,
+        "context": layout.context,
         "closed": fold.closed,
         "deleted": fold.deleted,
     }
@@ -102,14 +139,6 @@ def decode(
     # After the version: a newer release may do its checksum in another way.
     if not is_whole(data) or ("crc" in document and _END.search(data) is None):
         raise _corrupt(key, "does not match its checksum")
-    missing = _stored_elsewhere(document)
-    if missing:
-        raise NewerVersion(
-            f"snapshot {key} refers to {missing}, which this release does not read: upgrade snapshotter;"
-            " nothing was changed",
-            key=key,
-            offset=0,
-        )
     if document.get("hydrated") and not hydrated:
         raise Refused(
             f"snapshot {key} is a cursor only, its history belongs to a hydrate hook: open the database with"
@@ -127,22 +156,25 @@ def _corrupt(key: str, problem: str, offset: int = 0) -> Corrupt:
     return Corrupt(f"snapshot {key} {problem}; it was left as it is", key=key, offset=offset)
 
 
-def _stored_elsewhere(document: dict[str, Any]) -> str | None:
-    """What of the history is not in the document itself, in words; None where all of it is."""
-    if document.get("blocks"):
-        return "sealed blocks"
-    messages = document.get("messages")
-    if isinstance(messages, list) and any(
-        type(m) is dict and "ref" in m and "role" not in m for m in messages
-    ):
-        return "messages stored apart"
-    return None
+def is_whole_in_itself(document: dict[str, Any]) -> bool:
+    """True where nothing of the history is stored apart."""
+    context = document.get("context") or {}
+    messages = [*(document.get("messages") or ()), *context.get("messages", ())]
+    return not document.get("blocks") and not any(ref_in(message) for message in messages)
 
 
-def restore(document: dict[str, Any], *, strict: bool = False) -> Fold:
-    """A fold that stands where the snapshot was taken."""
+def restore(document: dict[str, Any], *, strict: bool = False, parts: Parts | None = None) -> Fold:
+    """A fold that stands where the snapshot was taken. `parts`: the history as it was read, where parts of it
+    are stored apart. Raises Refused where they are and none are given."""
+    if parts is None:
+        if not is_whole_in_itself(document):
+            raise Refused(
+                "parts of this snapshot's history are stored apart, in blocks or as values: it can be read in"
+                " its store (for example with `snapshotter peek`), not alone"
+            )
+        parts = Parts(document.get("messages") or (), context=document.get("context"))
     fold = Fold(strict=strict)
-    fold.chain = Chain(document.get("messages") or ())
+    fold.chain = Chain(parts.messages, parts.spans, parts.apart)
     fold.cursor = int(document.get("lastOutEventId") or 0)
     fold.timestamp = document.get("lastOutTimestamp") or 0
     fold.inputs = InputLog(
@@ -154,7 +186,7 @@ def restore(document: dict[str, Any], *, strict: bool = False) -> Fold:
     fold.last_turn = document.get("lastTurn")
     fold.unfinished = list(document.get("unfinished") or ())
     fold.state = document.get("state") or {}
-    fold.context = document.get("context")
+    fold.context = parts.context
     fold.closed = document.get("closed") is True
     fold.deleted = document.get("deleted") is True
     return fold

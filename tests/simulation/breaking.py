@@ -54,7 +54,7 @@ def save_ahead(session: Any, bodies: list[dict[str, Any]]) -> None:
         ahead.cursor = number - 1
         ahead.apply({"id": number, "ts": now, **body})
     if ahead.open is None and ahead.claim is None and session._readable:
-        session._store(snapshot.encode(ahead, "", now, session=session.sid), ahead.cursor)
+        session._keeper.save_document(snapshot.encode(ahead, "", now, session=session.sid), ahead.cursor)
 
 
 def keep_plan(session: Any) -> None:

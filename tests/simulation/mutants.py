@@ -25,7 +25,7 @@ from typing import Any
 from breaking import append_elsewhere, keep_plan, put_with_retries, save_ahead, whole_lines
 from mutating import Edit, Mutant
 
-from snapshotter import loading, saving, sending
+from snapshotter import incoming, loading, saving, sending
 from snapshotter.chunkwriter import ChunkWriter
 from snapshotter.core import budget, cleanup, edits, moves, queue, snapshot
 from snapshotter.core.fold import Fold
@@ -163,7 +163,7 @@ STREAMS = [
     _mutant(
         "input-gap-is-history",
         "missing inputs are passed over",
-        (loading.read_inputs, "raise InputGone(sid, number)", "continue"),
+        (incoming.read_inputs, "raise InputGone(sid, number)", "continue"),
         (Fold.feed, "if hole is not None:", "if False:"),
     ),
     _mutant(

@@ -1,0 +1,45 @@
+"""Large messages that are stored apart, and what stands for them.
+
+In a `messages` list `{"ref":{"key","bytes"}}` stands for a message, in a record `ref` for `chunk` or
+`message`. Readers put the value back in its place before anything else sees it. A message that is not
+changed keeps its reference, so that nothing large is ever written twice: `Apart` remembers which reference
+a message object came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .calls import Message
+
+Ref = dict[str, Any]
+
+
+def ref_in(value: Any) -> Ref | None:
+    """The reference that stands for a message in a list; None for a message."""
+    if type(value) is not dict or value.keys() != {"ref"}:
+        return None
+    ref = value["ref"]
+    return ref if type(ref) is dict else None
+
+
+class Apart:
+    """References by message object. The object is held, so that its identity stays its own."""
+
+    def __init__(self) -> None:
+        self._refs: dict[int, tuple[Message, Ref]] = {}
+
+    def note(self, message: Message, ref: Ref) -> None:
+        """This very object is what the reference stands for."""
+        self._refs[id(message)] = (message, ref)
+
+    def ref_of(self, message: Message) -> Ref | None:
+        found = self._refs.get(id(message))
+        return None if found is None else found[1]
+
+    def keep(self, messages: Iterable[Message]) -> None:
+        """Forget all but these."""
+        if self._refs:
+            alive = {id(message) for message in messages}
+            self._refs = {own: pair for own, pair in self._refs.items() if own in alive}

@@ -1,0 +1,59 @@
+"""Reading the in log by name: each segment holds one input, and its id tells its key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import partial
+from itertools import islice
+
+from streams import keys
+from streams.codec import decode_segment
+from streams.records import Record
+from streams.store import Store
+
+from . import values
+from .agreeing import InputGone, Stored, newest_inputs
+
+_WINDOW = 1000  # inputs that are fetched together
+
+
+def newest_input(store: Store, sid: str) -> int:
+    """The newest id of the in log, 0 where it is empty."""
+    return newest_inputs(store, sid)[0]
+
+
+def named_input(store: Store, sid: str, number: int) -> list[Record]:
+    """As `next_input`, as a list."""
+    record = next_input(store, sid, number)
+    return [] if record is None else [record]
+
+
+def read_wanted(store: Store, sid: str, snapshot: Stored, newest: int, have: list[Record]) -> list[Record]:
+    """The inputs that a fold from this snapshot needs, without those that there are."""
+    applied = (snapshot.document or {}).get("inApplied") or ()
+    return read_inputs(store, sid, snapshot.wants(newest, (record["id"] for record in have)), applied)
+
+
+def read_inputs(
+    store: Store, sid: str, numbers: Iterable[int], applied: Collection[int] = ()
+) -> list[Record]:
+    """The in records with these ids, fetched by name. Raises InputGone at the first that is not there, so a
+    wrong newest id costs no more than one window of requests; Missing, Corrupt where a large message is not
+    there, unless its input is one of the `applied`, of which nothing is taken any more."""
+    records: list[Record] = []
+    rest = iter(numbers)
+    while window := list(islice(rest, _WINDOW)):
+        found = store.gather([partial(next_input, store, sid, n, lenient=n in applied) for n in window])
+        for number, record in zip(window, found, strict=True):
+            if record is None:
+                raise InputGone(sid, number)
+            records.append(record)
+    return records
+
+
+def next_input(store: Store, sid: str, number: int, *, lenient: bool = False) -> Record | None:
+    """The in record with this id; None while it is not there. `lenient` as in `values.fill`."""
+    key = keys.segment("in", sid, number)
+    blob = store.get(key)
+    segment = decode_segment(blob.data, key=key, modified_ms=blob.modified_ms) if blob is not None else None
+    return values.fill(store, sid, segment.records, lenient=lenient)[0] if segment is not None else None

@@ -1,0 +1,192 @@
+"""Large values: a chunk or a message above a threshold, stored once, beside the logs.
+
+The record that would hold it holds `"ref":{"key","bytes"}` in its place; in a list of messages `{"ref":…}`
+stands for the message. A value is written before whatever names it. Readers put it back before anything else
+sees the record, which costs them one further round trip, for all values of a reading together.
+
+    put     the encoded value → its reference
+    fill    records as read → records that hold what their references stand for
+    Shelved messages as read → messages, remembering which of them are stored apart
+
+A value that is not there is Missing, one that is not what its name and its reference say is Corrupt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import orjson
+
+from streams import keys
+from streams.buckets.base import Written
+from streams.errors import Corrupt, Damaged, InvalidValue, Missing
+from streams.packing import encode_line
+from streams.records import Record
+from streams.store import Store
+
+from .core.apart import Apart, Ref, ref_in
+from .core.calls import Message
+from .core.shapes import is_ref
+
+_LISTS = ("history", "context")
+_HELD = ("chunk", "message")
+
+
+def name_of(data: bytes, nonce: str) -> str:
+    """The name of an object with these bytes."""
+    return keys.content_name(hashlib.sha256(data).hexdigest(), nonce)
+
+
+def put(store: Store, sid: str, data: bytes) -> Ref:
+    """Store an encoded value; returns its reference. Raises what requests raise."""
+    ref = {"key": name_of(data, store.clock.token()), "bytes": len(data)}
+    put_named(store, sid, ref, data)
+    return ref
+
+
+def put_named(store: Store, sid: str, ref: Ref, data: bytes) -> Written:
+    """As `put`, under a name that was made before."""
+    nonce = ref["key"].partition("-")[2]
+    return store.put_once(keys.value(sid, ref["key"]), data, if_absent=True, nonce=nonce)
+
+
+def confirm(store: Store, sid: str, ref: Ref, data: bytes) -> None:
+    """What names the value is durable now: see that it is still there. A process that slept between the two
+    for so long that the value, which nothing named yet, was tidied away, stores it again."""
+    if store.head(keys.value(sid, ref["key"])) is None:
+        put_named(store, sid, ref, data)
+
+
+def encoded(value: Any) -> bytes:
+    """The value as it is stored. Raises InvalidValue for what JSON cannot hold."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise InvalidValue(f"this cannot be stored as JSON: {error}") from error
+
+
+def moved(store: Store, sid: str, record: Record, limit: int) -> tuple[Record, list[tuple[Ref, bytes]]]:
+    """The record as it goes into a log, with its large chunk and messages stored apart, and what was stored.
+
+    Raises TooLarge before anything is written, where the record as a whole is above the log's limit.
+    """
+    large: list[tuple[Ref, bytes]] = []
+    if not any(name in record for name in (*_HELD, "messages")) or len(encode_line(record)) <= limit:
+        return record, large
+
+    def ref_of(value: Any) -> Ref | None:
+        data = encoded(value)
+        if len(data) <= limit:
+            return None
+        large.append((put(store, sid, data), data))
+        return large[-1][0]
+
+    found: Record = {}
+    for name, value in record.items():
+        ref = ref_of(value) if name in _HELD else None
+        if ref is not None:
+            found["ref"] = ref
+        elif name == "messages":
+            found[name] = [m if (own := ref_of(m)) is None else {"ref": own} for m in value]
+        else:
+            found[name] = value
+    return found, large
+
+
+def read(store: Store, sid: str, ref: Ref) -> Any:
+    """The value that a reference stands for. Raises Missing, Corrupt, and what requests raise."""
+    if not is_ref(ref):
+        raise Corrupt(f"{ref!r} refers to no value")
+    key = keys.value(sid, ref["key"])
+    blob = store.get(key)
+    if blob is None or not blob.data:
+        raise Missing(f"the value {key} is not there, and something refers to it", key=key)
+    if len(blob.data) != ref["bytes"] or not is_named(blob.data, ref["key"]):
+        raise Corrupt(f"the value {key} is not what its name says", key=key, offset=0)
+    try:
+        return orjson.loads(blob.data)
+    except orjson.JSONDecodeError as error:
+        raise Corrupt(f"the value {key} is not JSON ({error})", key=key, offset=error.pos) from error
+
+
+def is_named(data: bytes, name: str) -> bool:
+    """True when a name is of these bytes."""
+    return name.startswith(hashlib.sha256(data).hexdigest())
+
+
+def fill(store: Store, sid: str, records: Sequence[Record], *, lenient: bool = False) -> list[Record]:
+    """The records with what their references stand for put in its place; `ref` stays beside it. `lenient`:
+    a record whose value is missing or corrupt is left as it is."""
+    calls = [partial(_filled, store, sid, record, lenient) for record in records if _refers(record)]
+    if not calls:
+        return list(records)
+    found = {record["id"]: record for record in store.gather(calls)}
+    return [found.get(record["id"], record) for record in records]
+
+
+def without_refs(record: Record) -> Record:
+    """A filled record as a reader shows it: as if nothing were stored apart."""
+    if "ref" not in record or not any(name in record for name in _HELD):
+        return record
+    return {name: value for name, value in record.items() if name != "ref"}
+
+
+def size_of(record: Record) -> int:
+    """Bytes that a record has apart."""
+    refs = [record["ref"]] if is_ref(record.get("ref")) else []
+    if record.get("control") in _LISTS and isinstance(record.get("messages"), list):
+        refs += [ref for message in record["messages"] if is_ref(ref := ref_in(message))]
+    return sum(ref["bytes"] for ref in refs)
+
+
+def _refers(record: Record) -> bool:
+    if "ref" in record:
+        return not any(name in record for name in _HELD)
+    messages = record.get("messages")
+    return isinstance(messages, list) and any(ref_in(message) for message in messages)
+
+
+def _filled(store: Store, sid: str, record: Record, lenient: bool) -> Record:
+    try:
+        if "ref" in record:
+            name = "message" if "control" in record or "kind" in record else "chunk"
+            return {**record, name: read(store, sid, record["ref"])}
+        return {**record, "messages": Shelved(store, sid).messages(record["messages"])}
+    except Damaged:
+        if lenient:
+            return record
+        raise
+
+
+class Shelved:
+    """Messages of a snapshot as they are put back in their places."""
+
+    def __init__(self, store: Store, sid: str, apart: Apart | None = None) -> None:
+        self._store = store
+        self._sid = sid
+        self.apart = apart or Apart()
+
+    def messages(self, stored: Iterable[Message]) -> list[Message]:
+        """The messages that these stand for. Raises Missing, Corrupt."""
+        return self.lists([list(stored)])[0]
+
+    def lists(self, stored: Sequence[Sequence[Message]]) -> list[list[Message]]:
+        """As `messages`, for several lists in one round trip."""
+        refs = [ref for messages in stored for message in messages if (ref := ref_in(message)) is not None]
+        calls: list[Callable[[], Any]] = [partial(read, self._store, self._sid, ref) for ref in refs]
+        found = iter(self._store.gather(calls) if calls else [])
+        return [[self._back(message, found) for message in messages] for messages in stored]
+
+    def _back(self, stored: Message, found: Any) -> Message:
+        ref = ref_in(stored)
+        if ref is None:
+            return stored
+        message: Message = next(found)
+        if type(message) is not dict:
+            key = keys.value(self._sid, ref["key"])
+            raise Corrupt(f"the value {key} is no message", key=key, offset=0)
+        self.apart.note(message, ref)
+        return message
