@@ -12,7 +12,7 @@ import orjson
 from snapshotter.core import snapshot
 from streams import log, packing
 from streams.buckets.base import Bucket, Written
-from streams.errors import Unreachable
+from streams.errors import Corrupt, Unreachable
 from streams.packing import Packer
 from streams.records import Header
 
@@ -40,10 +40,15 @@ def whole_lines(header: Header, body: bytes) -> tuple[Header, bytes]:
     """What a short read left, as if it had been all."""
     if crc32(body) == header.crc:
         return header, body
-    body = body[: body.rfind(b"\n") + 1]
-    last = header.first - 1
-    for line in body.splitlines():
-        last = packing.last_id(orjson.loads(line))
+    last, end = header.first - 1, 0
+    for line in body[: body.rfind(b"\n") + 1].splitlines(keepends=True):
+        try:
+            last, end = packing.last_id(orjson.loads(line)), end + len(line)
+        except ValueError:
+            break
+    if not end:
+        raise Corrupt("nothing is left")
+    body = body[:end]
     return replace(header, last=last, crc=crc32(body)), body
 
 

@@ -50,6 +50,8 @@ Event = dict[str, Any]
 
 INTERRUPTIONS = 5
 """SEMANTICS.md, section 5: attempts of one incident that may end by death or by an error."""
+HEEDED = 12.0
+"""Seconds after which an acknowledged stop has been heeded, where nothing goes wrong."""
 POLITE = ("signal", "deadline", "cancelled", "ok")
 """Ends of a worker that count for nothing."""
 DAMAGED = ("Damaged", "Corrupt", "Gap", "NewerVersion")
@@ -84,6 +86,7 @@ class Call:
     who: str
     question: str
     incident: int
+    began: float
     ended: str | None = None
 
 
@@ -113,6 +116,12 @@ class Case:
     def alone(self, who: str) -> bool:
         """Nobody else has booted since this one did, nor may go on with an earlier boot."""
         return self.newest == who and set(self.present) <= {who}
+
+    def newest_call(self, event: Event) -> bool:
+        """Whether the newest model call for this event's question is that of its own worker."""
+        question = event["question"] if "question" in event else event["call"].partition("/")[0]
+        asked = [call.who for call in self.calls.values() if call.question == question]
+        return not asked or asked[-1] == event["who"]
 
     def removed(self, question: str) -> bool:
         """Whether somebody asked for something that may take this message, or its answer, away: an edit or a
@@ -197,7 +206,7 @@ class Checker:
             if case.done.get(number, (math.inf, 0)) < (event["turn"], event["attempt"]):
                 self._blame("answered again", f"model call for input {number}, which was answered: {event}")
         incident = min(event["inputs"], default=0)
-        call = Call(event["who"], event["question"], incident)
+        call = Call(event["who"], event["question"], incident, event["t"])
         case.calls[event["answer"]] = call
         paid = [c for c in case.calls.values() if c.incident == incident]
         lost = [c for c in paid if c is not call and c.ended not in (*SEALED, *POLITE)]
@@ -209,6 +218,13 @@ class Checker:
 
     def _turn_ended(self, case: Case, event: Event) -> None:
         case.ended.append(event)
+        began = max((c.began for c in case.calls.values() if c.who == event["who"]), default=0.0)
+        for token, send in case.sends.items():
+            meant = send.kind == "stop" and send.target == event["question"] and send.acked is not None
+            if meant and event["status"] == "completed" and self._calm and send.acked is not None:
+                # A worker asks for stops every second, in a tool every five, and heeds them at its next chunk.
+                if began < send.acked < event["t"] - HEEDED:
+                    self._blame("stop lost", f"{token}, acknowledged at {send.acked}: {event}")
         self._over(case, event["who"], event["status"])
         if event["status"] in SEALED:
             for number in event["inputs"]:
@@ -226,10 +242,8 @@ class Checker:
     def _durable(self, case: Case, event: Event) -> None:
         case.durable = max(case.durable, event["id"])
         case.words.update(event["words"])
-        asked = [call.who for call in case.calls.values() if call.question == event["question"]]
         # Who slept since may tell late, when another attempt has begun its text anew.
-        newest = not asked or asked[-1] == event["who"]
-        if event["words"] and newest and (case.alone(event["who"]) or not self._processes):
+        if event["words"] and case.newest_call(event) and (case.alone(event["who"]) or not self._processes):
             case.text[event["question"]] = event["t"], list(event["words"])
         for call, run in event.get("runs", {}).items():
             case.runs.setdefault(run, (event["t"], call))
@@ -241,7 +255,8 @@ class Checker:
         question, _, tool = call.partition("/")
         if case.removed(question):
             return
-        if settled:
+        if settled and case.newest_call(event):
+            # Who slept since it asked for the call to be durable cannot know that another has run it.
             self._blame("ran again", f"{call} had settled as {settled}: {event}")
         elif tool.startswith("once") and case.ran[call] > 1:
             self._blame("ran again", f"{call}, whose model was told that it may have run: {event}")

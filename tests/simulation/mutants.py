@@ -155,6 +155,11 @@ STREAMS = [
         "missing records of the out log are passed over",
         (log.link, 'raise _gap(log, sid, expect, header.first - 1, "are missing")', "pass"),
         (
+            log.link,
+            "known = cursor.nonce or cursor.id == 0",
+            "known = header.first == expect and (cursor.nonce or cursor.id == 0)",
+        ),
+        (
             Fold.apply,
             "if number != self.cursor + 1:",
             "self.cursor = max(self.cursor, number - 1)\nif number != self.cursor + 1:",

@@ -227,16 +227,16 @@ class Story:
 
 
 STORIES = [
-    Story("twice", twice, 0, 2, 4, calm=True),
-    Story("twice", twice, 1, 1, 3),
-    Story("one each", one_each, 0, 2, 4, calm=True),
-    Story("one each", one_each, 1, 1, 3),
+    Story("twice", twice, 0, 1, 3, calm=True),
+    Story("twice", twice, 1, 1, 2, limit=1500),
+    Story("one each", one_each, 0, 1, 3, calm=True),
+    Story("one each", one_each, 1, 1, 2, limit=1500),
     Story("tool", tool, 1, 1, 2),
     Story("slow", slow, 0, 1, 3, calm=True),
-    Story("lingering", lingering, 1, 1, 2),
+    Story("lingering", lingering, 1, 1, 2, limit=600),
     Story("stopped", stopped, 0, 1, 2, calm=True),
     Story("stopped", stopped, 1, 1, 2),
-    Story("again", again, 0, 2, 4, calm=True),
+    Story("again", again, 0, 1, 3, calm=True),
     Story("doomed", doomed, 0, 0, 1, everyone=False),
     Story("deadly", deadly, 0, 0, 1, everyone=False),
     Story("followed", followed, 0, 1, 3, calm=True),
