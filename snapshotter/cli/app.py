@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, NoReturn
 
 import click
@@ -34,6 +35,13 @@ _COMMANDS = {
     "ls": "look",
     "verify": "check",
     "doctor": "check",
+    "maintain": "maintain",
+    "compact": "maintain",
+    "trim": "maintain",
+    "gc": "maintain",
+    "delete": "maintain_one",
+    "export": "maintain_one",
+    "import": "maintain_one",
     "replay": "cases",
     "fold": "cases",
     "classify": "cases",
@@ -75,7 +83,8 @@ class _Root(click.Group):
         module = _COMMANDS.get(cmd_name)
         if module is None:
             return None
-        command = getattr(import_module(f"{__package__}.{module}"), cmd_name.replace("-", "_"))
+        name = f"{cmd_name}_session" if iskeyword(cmd_name) else cmd_name.replace("-", "_")
+        command = getattr(import_module(f"{__package__}.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -17,5 +17,19 @@ from .moving import export, import_
 from .rules import Keep, Rules
 from .sweeping import gc
 from .trimming import trim
+from .upkeep import Kept, each, maintain
 
-__all__ = ["Done", "Keep", "Rules", "compact", "delete", "export", "gc", "import_", "trim"]
+__all__ = [
+    "Done",
+    "Keep",
+    "Kept",
+    "Rules",
+    "compact",
+    "delete",
+    "each",
+    "export",
+    "gc",
+    "import_",
+    "maintain",
+    "trim",
+]

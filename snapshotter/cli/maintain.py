@@ -1,0 +1,199 @@
+"""`maintain`, `compact`, `trim`, `gc`: upkeep of sessions, of all of them unless some are named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from snapshotter import open as open_database
+from snapshotter.maintenance import Done, Keep, Kept, Rules, each
+from snapshotter.maintenance import compact as compact_session
+from snapshotter.maintenance import gc as gc_session
+from snapshotter.maintenance import trim as trim_session
+from snapshotter.maintenance.upkeep import Step, compact_where_possible
+from snapshotter.verify import all_sessions
+
+from .output import count, emit, json_option, say, tell_empty, url_argument
+from .problems import PROBLEM
+
+_AGE = click.option(
+    "--minimum-age",
+    "hours",
+    type=click.FloatRange(min=1),
+    default=6.0,
+    show_default=True,
+    help="Hours, at least 1: nothing younger, by the store's own clock, is touched.",
+)
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for decorate in (json_option, _DRY_RUN, _AGE):
+        command = decorate(command)
+    return url_argument(click.argument("sessions", metavar="[SESSION]…", nargs=-1)(command))
+
+
+def _keep_options(default: int | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    turns = click.option(
+        "--keep-turns",
+        type=click.IntRange(min=1),
+        default=default,
+        show_default=default is not None,
+        help="Leave the newest so many turns in the logs.",
+    )
+    days = click.option(
+        "--keep-days", type=click.FloatRange(min=0), default=None, help="Leave what is younger than this."
+    )
+    size = click.option(
+        "--keep-bytes", type=click.IntRange(min=0), default=None, help="Leave the newest so many bytes."
+    )
+    return lambda command: turns(days(size(command)))
+
+
+def _keep(turns: int | None, days: float | None, size: int | None) -> Keep | None:
+    if turns is None and days is None and size is None:
+        return None
+    return Keep(turns or 1, (days or 0.0) * 86400, size or 0)
+
+
+@click.command(
+    short_help="Do what is due: trim, compact, gc.",
+    epilog="\b\nExample:\n  snapshotter maintain s3://bucket/agents --keep-days 30\n"
+    "  snapshotter maintain ./data --dry-run --json | jq 'select(.error)'",
+)
+@_options
+@_keep_options(None)
+@click.pass_context
+def maintain(
+    ctx: click.Context,
+    url: str,
+    sessions: tuple[str, ...],
+    hours: float,
+    dry_run: bool,
+    as_json: bool,
+    keep_turns: int | None,
+    keep_days: float | None,
+    keep_bytes: int | None,
+) -> None:
+    """Do what is due to sessions (default: all): compact closed turns, remove garbage, and with one of the
+    --keep options trim the logs first.
+
+    Safe beside workers, and beside another maintenance. What goes wrong in one session is told, and the
+    others are maintained; the exit code is 1 then.
+    """
+    keep = _keep(keep_turns, keep_days, keep_bytes)
+    trimming: list[Step] = [] if keep is None else [partial(trim_session, keep=keep)]
+    _run(ctx, url, sessions, [*trimming, compact_where_possible, gc_session], hours, dry_run, as_json)
+
+
+@click.command(
+    short_help="Make one object of each closed turn.",
+    epilog="\b\nExample:\n  snapshotter compact ./data chat-42",
+)
+@_options
+@click.pass_context
+def compact(
+    ctx: click.Context, url: str, sessions: tuple[str, ...], hours: float, dry_run: bool, as_json: bool
+) -> None:
+    """Merge the segments of each closed turn into one object, so that reading a log takes fewer requests.
+
+    Nothing of the history changes. Refused where the store does not replace an object under If-Match.
+    """
+    _run(ctx, url, sessions, [compact_session], hours, dry_run, as_json)
+
+
+@click.command(
+    short_help="Delete from the logs what the snapshot covers.",
+    epilog="\b\nExample:\n  snapshotter trim ./data chat-42 --keep-turns 10\n"
+    "  snapshotter trim s3://bucket/agents --keep-days 90 --dry-run",
+)
+@_options
+@_keep_options(1)
+@click.pass_context
+def trim(
+    ctx: click.Context,
+    url: str,
+    sessions: tuple[str, ...],
+    hours: float,
+    dry_run: bool,
+    as_json: bool,
+    keep_turns: int,
+    keep_days: float | None,
+    keep_bytes: int | None,
+) -> None:
+    """Delete the beginning of both logs, as far as the snapshot covers it.
+
+    The history stays whole, and the session boots as before; what is lost is to rebuild it from the logs
+    alone. A checkpoint is written first, and a session that does not verify is left as it is.
+    """
+    step = partial(trim_session, keep=_keep(keep_turns, keep_days, keep_bytes))
+    _run(ctx, url, sessions, [step], hours, dry_run, as_json)
+
+
+@click.command(
+    short_help="Remove what nobody names any more.",
+    epilog="\b\nExample:\n  snapshotter gc ./data --dry-run",
+)
+@_options
+@click.pass_context
+def gc(
+    ctx: click.Context, url: str, sessions: tuple[str, ...], hours: float, dry_run: bool, as_json: bool
+) -> None:
+    """Delete blocks and values that nothing names, checkpoints but the newest, and what deletions emptied."""
+    _run(ctx, url, sessions, [gc_session], hours, dry_run, as_json)
+
+
+def _run(
+    ctx: click.Context,
+    url: str,
+    sessions: Sequence[str],
+    steps: Sequence[Step],
+    hours: float,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    rules = Rules(hours * 3600)
+    with open_database(url) as db:
+        names = list(sessions) or list(all_sessions(db))
+        if not names:
+            tell_empty(db, "there are no sessions")
+        with click.progressbar(
+            length=len(names), label=ctx.command.name, file=sys.stderr, hidden=not sys.stderr.isatty()
+        ) as bar:
+
+            def progress(kept: Kept) -> None:
+                bar.update(1)
+                if as_json:
+                    emit(kept.to_json())
+
+            found = each(db, names, steps, rules=rules, dry_run=dry_run, progress=progress)
+    if not as_json:
+        _tell(found, dry_run)
+    if any(kept.error is not None for kept in found):
+        ctx.exit(PROBLEM)
+
+
+def _tell(found: list[Kept], dry_run: bool) -> None:
+    for kept in found:
+        for done in kept.done:
+            if done.written or done.deleted or done.why:
+                say(f"{kept.session}  {in_words(done)}")
+        if kept.error is not None:
+            say(f"{click.style('BAD', fg='red', bold=True)} {kept.session}  {kept.error}")
+    bad = sum(kept.error is not None for kept in found)
+    total = Done("", "would have" if dry_run else "in all", dry_run)
+    for one in (done for kept in found for done in kept.done):
+        total.written += one.written
+        total.deleted += one.deleted
+        total.freed += one.freed
+    say(f"{count(len(found), 'session')}, {count(bad, 'with a problem', 'with problems')}; {in_words(total)}")
+
+
+def in_words(done: Done) -> str:
+    """`trim: 1 object written, 12 deleted, 4,096 bytes freed`."""
+    told = f"{count(done.written, 'object')} written, {done.deleted:,} deleted, {done.freed:,} bytes freed"
+    return f"{done.operation}: {told}{f' ({done.why})' if done.why else ''}"

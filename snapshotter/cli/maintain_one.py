@@ -1,0 +1,89 @@
+"""`delete`, `export`, `import`: one session, all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from snapshotter import open as open_database
+from snapshotter.maintenance import Done, import_
+from snapshotter.maintenance import delete as delete_session
+from snapshotter.maintenance import export as export_session
+
+from .maintain import in_words
+from .output import aside, count, emit, json_option, say, session_argument, url_argument
+
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+
+
+@click.command(
+    short_help="Delete a session and its content for good.",
+    epilog="\b\nExample:\n  snapshotter delete ./data chat-42 --dry-run\n"
+    "  snapshotter delete ./data chat-42 --yes",
+)
+@url_argument
+@session_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_DRY_RUN
+@json_option
+def delete(url: str, session: str, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete SESSION: its content is overwritten at once, and no late worker brings it back.
+
+    A worker that is at work is fenced. What the bucket's own versioning keeps is the bucket's. Empty objects
+    stay until `gc` finds them old enough; the id can be used again after an explicit create.
+    """
+    if not (yes or dry_run):
+        click.confirm(f"Delete session {session!r} for good?", abort=True, err=True)
+    with open_database(url) as db:
+        done = delete_session(db, session, dry_run=dry_run)
+    _tell(done, as_json)
+
+
+@click.command(
+    short_help="Write a session to one file.",
+    epilog="\b\nExample:\n  snapshotter export ./data chat-42 chat-42.zip",
+)
+@url_argument
+@session_argument
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@json_option
+def export(url: str, session: str, file: Path, as_json: bool) -> None:
+    """Write SESSION to FILE, a zip archive of its stored objects with their checksums.
+
+    FILE must not exist yet. A worker may be at work meanwhile.
+    """
+    with open_database(url) as db:
+        done = export_session(db, session, file)
+    if as_json:
+        emit({**done.to_json(), "file": str(file)})
+        return
+    say(f"{session}: {count(done.written, 'object')} in {file}")
+    if done.why:
+        aside(done.why)
+
+
+@click.command(
+    "import",
+    short_help="Read a session from a file that export wrote.",
+    epilog="\b\nExample:\n  snapshotter import s3://bucket/agents chat-42.zip",
+)
+@url_argument
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_DRY_RUN
+@json_option
+def import_session(url: str, file: Path, dry_run: bool, as_json: bool) -> None:
+    """Write the session that FILE holds into the root at URL, under its own id.
+
+    Everything is checked first: checksums, and that the session verifies. One that exists is never changed.
+    """
+    with open_database(url) as db:
+        done = import_(db, file, dry_run=dry_run)
+    _tell(done, as_json)
+
+
+def _tell(done: Done, as_json: bool) -> None:
+    if as_json:
+        emit(done.to_json())
+        return
+    say(f"{done.session}  {'would ' if done.dry_run else ''}{in_words(done)}")

@@ -1,0 +1,103 @@
+"""Maintenance of a whole root: what is due, session by session.
+
+    trim      only where it is said what to keep: nobody's log is shortened unasked
+    compact   what the trim left
+    gc        what nobody names
+
+Each session stands by itself: what goes wrong in one is reported and the next one is begun. A run that was
+broken off is started again; what was done is not due any more. Only what concerns the whole store (a bucket
+that is not there, credentials) ends the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from snapshotter.verify import all_sessions
+from streams.errors import Misconfigured, Unsupported
+
+from .bench import Done
+from .compacting import compact
+from .rules import Keep, Rules
+from .sweeping import gc
+from .trimming import trim
+
+if TYPE_CHECKING:
+    from snapshotter.database import Database
+
+Step = Callable[..., Done]
+"""`step(db, session_id, rules=, dry_run=)`: one kind of maintenance of one session."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """What was done to one session, step by step, and the error that ended it, if one did."""
+
+    session: str
+    done: list[Done] = field(default_factory=list)
+    error: Exception | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        failed = (
+            {} if self.error is None else {"error": type(self.error).__name__, "message": str(self.error)}
+        )
+        return {"session": self.session, "done": [done.to_json() for done in self.done], **failed}
+
+
+def maintain(
+    db: Database,
+    sessions: Iterable[str] | None = None,
+    *,
+    keep: Keep | None = None,
+    rules: Rules | None = None,
+    dry_run: bool = False,
+    progress: Callable[[Kept], None] | None = None,
+) -> list[Kept]:
+    """Do what is due to the sessions (by default all of the root), with `keep` also trim them. `progress` is
+    told of each session when it is done.
+
+    Raises Misconfigured for what concerns the whole store, and what the listing of sessions raises.
+    """
+    steps: list[Step] = [compact_where_possible, gc]
+    if keep is not None:
+        steps.insert(0, partial(trim, keep=keep))
+    return each(db, sessions, steps, rules=rules, dry_run=dry_run, progress=progress)
+
+
+def each(
+    db: Database,
+    sessions: Iterable[str] | None,
+    steps: Sequence[Step],
+    *,
+    rules: Rules | None = None,
+    dry_run: bool = False,
+    progress: Callable[[Kept], None] | None = None,
+) -> list[Kept]:
+    """As `maintain`, with these steps."""
+    found = []
+    for session in all_sessions(db) if sessions is None else sessions:
+        kept = Kept(session)
+        try:
+            for step in steps:
+                kept.done.append(step(db, session, rules=rules, dry_run=dry_run))
+        except Misconfigured:
+            raise
+        except Exception as error:  # noqa: BLE001 - one session must not keep the others from their upkeep
+            kept.error = error
+        found.append(kept)
+        if progress is not None:
+            progress(kept)
+    return found
+
+
+def compact_where_possible(
+    db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False
+) -> Done:
+    """As `compact`; a store that cannot do it is said so in `why`, and no reason to leave the rest undone."""
+    try:
+        return compact(db, session_id, rules=rules, dry_run=dry_run)
+    except Unsupported as error:
+        return Done(session_id, "compact", dry_run, why=str(error))

@@ -1,0 +1,126 @@
+"""Upkeep from the command line: what it prints, what it asks, what it exits with."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from cli_runs import ANSWER, answered, jsonl, run
+
+
+def aged(root: Path, hours: float) -> None:
+    """Everything in this root is older by so many hours."""
+    then = time.time() - hours * 3600
+    for path in root.rglob("*"):
+        if path.is_file():
+            os.utime(path, (then, then))
+
+
+def session(root: Path, name: str = "s", turns: int = 3) -> None:
+    for number in range(turns):
+        assert run("send", root, name, f"question {number}").code == 0
+        chunks = [
+            *ANSWER[:2],
+            {"type": "tool-input-available", "toolCallId": "c", "toolName": "t", "input": {}},
+        ]
+        chunks += [{"type": "tool-output-available", "toolCallId": "c", "output": 1}, *ANSWER[2:]]
+        assert run("record", root, name, stdin=jsonl(*chunks)).code == 0
+    aged(root, 24)
+
+
+def test_maintain_does_what_is_due_to_every_session(root: Path) -> None:
+    session(root, "a")
+    session(root, "b")
+    before = run("history", root, "a", "--json").out
+    dry = run("maintain", root, "--dry-run", "--keep-turns", "1", "--json")
+    done = run("maintain", root, "--keep-turns", "1", "--json")
+    assert dry.code == done.code == 0
+    assert [line["session"] for line in done.lines] == ["a", "b"]
+    for line in done.lines:
+        assert [step["operation"] for step in line["done"]] == ["trim", "compact", "gc"]
+        assert line["done"][0]["deleted"] > 3
+        assert line["done"][0]["written"] == 1
+    assert run("history", root, "a", "--json").out == before
+    assert run("verify", root).code == 0
+    told = run("maintain", root)
+    assert "2 sessions, 0 with problems" in told.out
+
+
+def test_compact_trim_and_gc_by_themselves(root: Path) -> None:
+    session(root)
+    told = run("compact", root, "s")
+    assert told.code == 0
+    assert "s  compact: 2 objects written" in told.out
+    aged(root, 24)
+    told = run("trim", root, "s", "--keep-turns", "2", "--minimum-age", "12")
+    assert "trim: 1 object written, 2 deleted" in told.out
+    assert run("gc", root, "--json").json["done"][0]["deleted"] == 0
+    assert run("verify", root).code == 0
+
+
+def test_one_bad_session_is_told_and_the_others_are_maintained(root: Path) -> None:
+    session(root, "bad")
+    session(root, "good")
+    (next(iter(sorted((root / "out" / "bad").iterdir(), reverse=True)))).write_bytes(b"broken")
+    aged(root, 24)
+    done = run("maintain", root, "--json")
+    assert done.code == 1
+    bad, good = done.lines
+    assert (bad["error"], bad["session"]) == ("Corrupt", "bad")
+    assert "error" not in good
+    assert good["done"][0]["written"] == 2
+    told = run("maintain", root)
+    assert told.code == 1
+    assert "BAD bad" in told.out
+    assert "1 with a problem" in told.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--minimum-age", "0.5"), ("--minimum-age", "nan"), ("--keep-turns", "0"), ("--keep-days", "nan")],
+)
+def test_what_is_not_safe_is_refused(root: Path, options: tuple[str, str]) -> None:
+    session(root, turns=1)
+    assert run("maintain", root, *options).code == 2
+
+
+def test_an_empty_root_is_no_error(root: Path) -> None:
+    found = run("maintain", root)
+    assert found.code == 0
+    assert "nothing is stored" in found.err
+
+
+def test_delete_asks_first(root: Path) -> None:
+    session(root, turns=1)
+    assert run("delete", root, "s", stdin="n\n").code == 130
+    assert len(run("history", root, "s", "--json").lines) == 2
+    assert run("delete", root, "s", "--dry-run").out.startswith("s  would delete")
+    assert len(run("history", root, "s", "--json").lines) == 2
+    assert run("delete", root, "s", stdin="y\n").code == 0
+    assert run("history", root, "s", "--json").lines == []
+    assert run("delete", root, "nobody", "--yes").code == 2
+
+
+def test_export_and_import(root: Path, tmp_path: Path) -> None:
+    answered(root)
+    file, other = tmp_path / "s.zip", tmp_path / "other"
+    assert run("export", root, "s", file, "--json").json["written"] > 3
+    assert "object" in run("export", root, "s", tmp_path / "again.zip").out
+    assert run("export", root, "s", file).code == 2
+    assert "would import" in run("import", other, file, "--dry-run").out
+    assert run("import", other, file, "--json").json["session"] == "s"
+    assert run("history", other, "s", "--json").out == run("history", root, "s", "--json").out
+    again = run("import", other, file, "--json")
+    assert (again.code, again.json["error"]) == (2, "refused")
+    file.write_bytes(file.read_bytes()[:-30])
+    assert run("import", tmp_path / "third", file).code == 4
+
+
+def test_export_tells_of_what_does_not_verify(root: Path, tmp_path: Path) -> None:
+    answered(root)
+    next((root / "out" / "s").iterdir()).write_bytes(b"broken")
+    found = run("export", root, "s", tmp_path / "s.zip")
+    assert found.code == 0
+    assert "does not verify" in found.err
