@@ -37,6 +37,7 @@ from drill_place import Place, ServedPlace
 
 WORKERS, CLIENTS, LIVE_SESSIONS = 5, 2, 8
 RETRYABLE = ("Busy", "Fenced", "Unknown", "Unreachable", "Throttled")
+ZOMBIE_SECONDS = 30.0
 CALM_SECONDS = 240.0  # real ones, within which a calm world has to answer all that is owed
 
 
@@ -54,15 +55,15 @@ class Task:
 
 @dataclass(eq=False)
 class Zombie:
-    """A stopped worker. It wakes once another one was handed its session and `wakes` says so."""
+    """A stopped worker. It wakes `pause` seconds after another one was handed its session, or when its own
+    task is done; and in any case in time, should its successor not get on."""
 
     actor: Actor
-    session: str
+    task: Task
     since: float
     after_done: bool
     pause: float
     handed: float | None = None
-    finished: bool = False
 
 
 @dataclass(eq=False)
@@ -206,7 +207,7 @@ class Director:
         task.takeover = False
         self.counts["deliveries"] += 1
         for zombie in self._zombies:
-            if zombie.session == task.receipt["session"] and zombie.handed is None:
+            if zombie.task.receipt["session"] == task.receipt["session"] and zombie.handed is None:
                 zombie.handed = time.monotonic()
 
     def _hear(self, actor: Actor) -> None:
@@ -228,8 +229,6 @@ class Director:
         if "done" in answer:
             task.done = True
             self._harmed &= not self._mended
-            for zombie in self._zombies:
-                zombie.finished |= zombie.session == task.receipt["session"] and zombie.actor is not actor
         else:
             task.due = time.monotonic() + self._dice.uniform(0.05, 0.5)
 
@@ -308,17 +307,18 @@ class Director:
         task.held.discard(actor)
         task.takeover = self._dice.random() < 0.6
         after_done, pause = self._dice.random() < 0.5, self._dice.uniform(0.0, 0.4)
-        self._zombies.append(Zombie(actor, task.receipt["session"], now, after_done, pause))
+        self._zombies.append(Zombie(actor, task, now, after_done, pause))
         return True
 
     def _wake(self, now: float) -> None:
-        """Let those zombies go on whose session is in other hands; also if nothing comes of it."""
+        """Let those zombies go on whose session is in other hands."""
         for zombie in list(self._zombies):
             at_work = zombie.handed is not None and now >= zombie.handed + zombie.pause
-            if (at_work and (zombie.finished or not zombie.after_done)) or now > zombie.since + 30.0:
+            amid = at_work and not zombie.after_done
+            if amid or zombie.task.done or now > zombie.since + ZOMBIE_SECONDS:
                 self._zombies.remove(zombie)
                 zombie.actor.go_on()
-                self.counts["woken" if at_work else "woken in vain"] += 1
+                self.counts["woken"] += zombie.handed is not None
 
     def _pause(self, now: float) -> bool:
         running = [actor for actor in (*self._workers, *self._clients) if actor.job and not actor.stopped]
