@@ -11,23 +11,28 @@ counts. The source is closed in any case, also when the consumer leaves early.
 
 A plain iterator is read in a thread of its own, one chunk at a time and only when one is asked for. A source
 that hangs cannot be closed from outside in Python unless its `close` can be called then; it is closed as
-soon as it comes back, and nobody waits for that.
+soon as it comes back, and nobody waits for that: its thread (a daemon) stays until then. What is watched so
+can be left from any thread (`Watched.close`), which is how `until_aborted` of `snapshotter.hosting`, a stall
+and a deadline free whoever waits for a source that hangs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Callable,
-    Generator,
     Iterable,
     Iterator,
 )
 from contextlib import suppress
-from typing import Any, TypeVar, overload
+from contextvars import copy_context
+from functools import partial
+from math import inf
+from typing import Any, TypeVar, cast, overload
 
 from streams.clock import Clock, SystemClock
 
@@ -79,8 +84,8 @@ def watch(
     if timeout <= 0:
         return chunks
     if isinstance(chunks, AsyncIterable):
-        return _watch_async(chunks, timeout, on_stall, at_work)
-    return _watch(chunks, timeout, on_stall, at_work, clock or SystemClock())
+        return watch_async(chunks, timeout, on_stall=on_stall, at_work=at_work)
+    return Watched(chunks, timeout, on_stall=on_stall, at_work=at_work, clock=clock)
 
 
 def close_quietly(source: Any) -> None:
@@ -92,7 +97,8 @@ def close_quietly(source: Any) -> None:
 
 
 class _Reader:
-    """Reads a source in a thread of its own, one item each time it is asked."""
+    """Reads a source in a thread of its own, one item each time it is asked. It has the caller's context
+    variables."""
 
     def __init__(self, source: Iterable[Any], clock: Clock) -> None:
         self._source = source
@@ -100,17 +106,11 @@ class _Reader:
         self._cond = clock.waiter()
         self._asked = self._left = False
         self._found: list[tuple[Any, BaseException | None]] = []
-        clock.spawn(self._run, "watchdog")
+        clock.spawn(partial(copy_context().run, self._run), "watchdog")
 
     def _run(self) -> None:
         iterator: Iterator[Any] | None = None
-        while True:
-            with self._cond:
-                while not self._asked and not self._left:
-                    self._cond.wait()
-                if self._left:
-                    break
-                self._asked = False
+        while self._wait():
             item, error = _END, None
             try:
                 iterator = iter(self._source) if iterator is None else iterator
@@ -120,70 +120,119 @@ class _Reader:
             with self._cond:
                 self._found.append((item, error))
                 self._cond.notify_all()
-        close_quietly(self._source)
+        close_quietly(self._source)  # again: one that was busy when the consumer left it could not be closed
 
-    def next(self, timeout: float, at_work: Callable[[], bool]) -> Any:
-        """The next item, or _END. Raises what the source raises, and Stalled."""
+    def _wait(self) -> bool:
+        """Wait to be asked; False when the consumer has left."""
+        with self._cond:
+            while not self._asked and not self._left:
+                self._cond.wait()
+            self._asked = False
+            return not self._left
+
+    def next(self, timeout: float | None, at_work: Callable[[], bool]) -> Any:
+        """The next item; _END also when `leave` was called. Raises what the source raises, and Stalled."""
         with self._cond:
             self._asked = True
             self._cond.notify_all()
-            end = self._clock.monotonic() + timeout
-            while not self._found:
+            end = inf if timeout is None else self._clock.monotonic() + timeout
+            while not self._found and not self._left:
                 left = end - self._clock.monotonic()
                 if left > 0:
-                    self._cond.wait(left)
-                elif at_work():
+                    self._cond.wait(None if timeout is None else left)
+                elif timeout is not None and at_work():
                     end = self._clock.monotonic() + timeout
                 else:
-                    raise stalled(timeout)
-            item, error = self._found.pop()
+                    raise stalled(timeout or 0)
+            item, error = self._found.pop() if self._found else (_END, None)
         if error is not None:
             raise error
         return item
 
     def leave(self) -> None:
-        """Read no more; the source is closed by its thread."""
+        """Read no more, and close the source. One that hangs closes when it can be closed from outside, as a
+        connection can; a generator cannot, and is closed by its thread when it comes back."""
         with self._cond:
             self._left = True
             self._cond.notify_all()
+        close_quietly(self._source)
 
 
-def _watch(
-    chunks: Iterable[T],
-    timeout: float,
-    on_stall: Callable[[], object] | None,
-    at_work: Callable[[], bool],
-    clock: Clock,
-) -> Generator[T, None, None]:
-    reader = _Reader(chunks, clock)
-    try:
-        while (item := reader.next(timeout, at_work)) is not _END:
-            yield item
-    except Stalled:
-        close_quietly(chunks)
-        if on_stall is not None:
-            on_stall()
-        raise
-    finally:
-        reader.leave()
+class Watched(Iterator[T]):
+    """A plain iterable, read in a thread beside its consumer. `close` may be called by anybody, at any time:
+    whoever waits for the next item is sent away. `on_close` is called once, when it ends in any way."""
+
+    def __init__(
+        self,
+        chunks: Iterable[T],
+        timeout: float | None = None,
+        *,
+        on_stall: Callable[[], object] | None = None,
+        on_close: Callable[[], object] = lambda: None,
+        at_work: Callable[[], bool] = _idle,
+        clock: Clock | None = None,
+    ) -> None:
+        self._chunks, self._timeout, self._at_work = chunks, timeout, at_work
+        self._on_stall, self.on_close = on_stall, on_close
+        self._clock = clock or SystemClock()
+        self._reader: _Reader | None = None
+        self._lock = threading.Lock()
+        self._over = False
+
+    def __next__(self) -> T:
+        with self._lock:
+            if self._over:
+                raise StopIteration
+            self._reader = reader = self._reader or _Reader(self._chunks, self._clock)
+        try:
+            item = reader.next(self._timeout, self._at_work)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, Stalled) and self._on_stall is not None:
+                self._on_stall()
+            raise
+        if item is _END:
+            self.close()
+            raise StopIteration
+        return cast(T, item)
+
+    def close(self) -> None:
+        """End it; safe to call again, and from any thread."""
+        with self._lock:
+            if self._over:
+                return
+            self._over, reader = True, self._reader
+        if reader is None:
+            close_quietly(self._chunks)
+        else:
+            reader.leave()
+        self.on_close()
+
+    def __del__(self) -> None:
+        self.close()
 
 
-async def _watch_async(
+async def watch_async(
     chunks: AsyncIterable[T],
-    timeout: float,
-    on_stall: Callable[[], object] | None,
-    at_work: Callable[[], bool],
+    timeout: float | None = None,
+    *,
+    on_stall: Callable[[], object] | None = None,
+    at_work: Callable[[], bool] = _idle,
+    until: asyncio.Future[Any] | None = None,
 ) -> AsyncGenerator[T, None]:
+    """As `watch`, of an async iterable; it ends when `until` is done, also while the source is silent."""
     iterator = aiter(chunks)
     try:
         while True:
             task = asyncio.ensure_future(_next(iterator))
             try:
-                done: set[Any] = set()
-                while not done:
-                    done, _ = await asyncio.wait({task}, timeout=timeout)
+                while not task.done():
+                    ends = {task} if until is None else {task, until}
+                    done, _ = await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                    if until is not None and until.done():
+                        return
                     if not done and not at_work():
-                        raise stalled(timeout)
+                        raise stalled(timeout or 0)
             finally:
                 if not task.done():
                     task.cancel()

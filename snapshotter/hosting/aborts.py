@@ -11,10 +11,16 @@ Safe to use from any thread.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar
+
+from snapshotter.watchdog import Watched, watch_async
+from streams.clock import Clock
 
 T = TypeVar("T")
 log = logging.getLogger("snapshotter")
@@ -128,29 +134,44 @@ class Aborts:
             return len(self._signals)
 
 
-def until_aborted(chunks: Iterable[T], signal: Signal) -> Iterator[T]:
-    """The chunks, until the signal aborts; the source is closed in any case. What the turn makes of it is the
-    host's to say: `if signal.aborted: turn.abort(str(signal.reason))`."""
-    try:
-        for chunk in chunks:
-            if signal.aborted:
-                return
-            yield chunk
-    finally:
-        close = getattr(chunks, "close", None)
-        if close is not None:
-            close()
+def until_aborted(chunks: Iterable[T], signal: Signal, *, clock: Clock | None = None) -> Watched[T]:
+    """The chunks, until the signal aborts, also while the source is silent. They are read in a thread of
+    their own (as `snapshotter.watch` does), so that an abort, and inside `turn.tee` a stall or the deadline,
+    frees whoever waits for them; the thread of a source that hangs for ever stays, as a daemon. The source is
+    closed in any case. What the turn makes of an abort is the host's to say: `if signal.aborted:
+    turn.abort(str(signal.reason))`."""
+    found = Watched(chunks, clock=clock)
+    known = weakref.ref(found)  # a consumer may forget what it reads from; a signal may live long
+
+    def leave(_reason: Any) -> None:
+        left = known()
+        if left is not None:
+            left.close()
+
+    found.on_close = signal.on_abort(leave)
+    return found
 
 
 async def until_aborted_async(chunks: AsyncIterable[T], signal: Signal) -> AsyncGenerator[T, None]:
-    """As `until_aborted`, of an async iterable. It looks between two chunks: a source that hangs is ended by
-    cancelling its task (`on_abort`)."""
+    """As `until_aborted`, of an async iterable: a source that waits is cancelled."""
+    loop = asyncio.get_running_loop()
+    aborted: asyncio.Future[None] = loop.create_future()
+
+    def settle() -> None:
+        if not aborted.done():
+            aborted.set_result(None)
+
+    def tell(_reason: Any) -> None:
+        with suppress(RuntimeError):  # its loop is closed: nobody waits there any more
+            loop.call_soon_threadsafe(settle)
+
+    detach = signal.on_abort(tell)
     try:
-        async for chunk in chunks:
-            if signal.aborted:
-                return
-            yield chunk
+        async with aclosing(watch_async(chunks, until=aborted)) as found:
+            async for chunk in found:
+                if signal.aborted:
+                    return
+                yield chunk
     finally:
-        close = getattr(chunks, "aclose", None)
-        if close is not None:
-            await close()
+        detach()
+        aborted.cancel()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
+
+import pytest
 
 from snapshotter.hosting.aborts import Aborts, Signal, until_aborted, until_aborted_async
 
@@ -87,6 +91,95 @@ def test_chunks_end_at_the_abort_and_the_source_is_closed() -> None:
     assert seen == [0, 1, 2]
     assert closed == [True]
     assert list(until_aborted([1, 2], Signal())) == [1, 2]
+
+
+class Silent:
+    """A source that says one thing and then waits, for good or until it is closed."""
+
+    def __init__(self) -> None:
+        self.waits, self.end, self.closed = threading.Event(), threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[int]:
+        try:
+            yield 1
+            self.waits.set()
+            self.end.wait()
+        finally:
+            self.closed.set()
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    source = Silent()
+    yield source
+    source.end.set()
+
+
+def test_an_abort_leaves_a_source_that_hangs(silent: Silent) -> None:
+    signal, source = Signal(), iter(silent)
+
+    def abort() -> None:
+        silent.waits.wait(20)
+        signal.abort("enough")
+
+    aborting = threading.Thread(target=abort)
+    aborting.start()
+    assert list(until_aborted(source, signal)) == [1]
+    aborting.join()
+    assert not silent.closed.is_set()  # it hangs on, in a thread of its own
+    silent.end.set()
+    assert silent.closed.wait(20)  # and is closed when it comes back
+    assert signal.listeners() == 0
+
+
+def test_what_is_left_unread_hangs_on_no_signal() -> None:
+    signal, closed = Signal(), threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            yield from range(10)
+        finally:
+            closed.set()
+
+    assert next(until_aborted(source(), signal)) == 0  # and nobody holds it any more
+    gc.collect()
+    assert closed.wait(20)
+    assert signal.listeners() == 0
+
+
+def test_a_signal_that_aborted_before_lets_nothing_through() -> None:
+    signal, source = Signal(), iter(range(3))
+    signal.abort()
+    assert list(until_aborted(source, signal)) == []
+    assert next(source) == 0  # nothing was asked of it
+
+
+def test_chunks_are_read_with_the_context_of_who_asks() -> None:
+    name = ContextVar("name", default="nobody")
+    name.set("me")
+    assert list(until_aborted((name.get() for _ in range(2)), Signal())) == ["me", "me"]
+
+
+def test_an_abort_cancels_an_async_source_that_waits() -> None:
+    ended = []
+
+    async def source() -> AsyncIterator[int]:
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def main() -> list[int]:
+        signal, seen = Signal(), []
+        async for number in until_aborted_async(source(), signal):
+            seen.append(number)
+            threading.Timer(0, signal.abort).start()
+        assert signal.listeners() == 0
+        return seen
+
+    assert asyncio.run(main()) == [1]
+    assert ended == [True]
 
 
 def test_async_chunks_end_at_the_abort_and_the_source_is_closed() -> None:

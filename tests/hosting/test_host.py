@@ -64,6 +64,57 @@ class Requests:
         }
 
 
+class Hanging:
+    """A model that begins, and then says nothing more until the test is over."""
+
+    def __init__(self) -> None:
+        self.silent, self.over = threading.Event(), threading.Event()
+
+    def __call__(self, turn: Turn, signal: Signal) -> None:
+        for _ in turn.tee(until_aborted(self.chunks(), signal)):
+            pass
+
+    def chunks(self) -> Iterator[Any]:
+        yield {"type": "start"}
+        yield from list(text("so far"))[:2]
+        self.silent.set()
+        self.over.wait()
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    model = Hanging()
+    yield model
+    model.over.set()
+
+
+def test_a_cancel_frees_the_queue_of_a_model_that_hangs(hanging: Hanging) -> None:
+    clock = FakeClock()
+    host = ChatHost(Database(MemoryBucket(clock), clock), hanging)
+    requests = Requests(host)
+    requests.submit("u1")
+    assert hanging.silent.wait(WAIT)
+    assert host.cancel(SID, "enough") is True
+    assert requests.join() == {"u1": "answered"}
+    outcome = host.db.outcome(SID)
+    assert outcome is not None
+    assert (outcome.status, outcome.reason) == ("aborted", "enough")
+    assert host.wait_for_idle(SID, 0)
+
+
+def test_a_stall_frees_the_queue_of_a_model_that_hangs(hanging: Hanging) -> None:
+    clock = FakeClock()
+    host = ChatHost(Database(MemoryBucket(clock), clock), hanging)
+    requests = Requests(host)
+    requests.submit("u1")
+    assert hanging.silent.wait(WAIT)
+    while not requests.found:
+        clock.advance(10.0)
+    assert "Stalled" in requests.join()["u1"]
+    assert host.wait_for_idle(SID, 0)
+    assert host.db.peek(SID).incident.error is not None
+
+
 @pytest.fixture
 def model() -> Model:
     return Model()
