@@ -222,7 +222,7 @@ class Checker:
         for token, send in case.sends.items():
             meant = send.kind == "stop" and send.target == event["question"] and send.acked is not None
             if meant and event["status"] == "completed" and self._calm and send.acked is not None:
-                # A worker asks for stops every second, in a tool every five, and heeds them at its next chunk.
+                # A worker asks for stops once a second, in a tool every five, and heeds them at a chunk.
                 if began < send.acked < event["t"] - HEEDED:
                     self._blame("stop lost", f"{token}, acknowledged at {send.acked}: {event}")
         self._over(case, event["who"], event["status"])

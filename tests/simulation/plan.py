@@ -30,7 +30,8 @@ class Fate:
 
 @dataclass(frozen=True)
 class Deed:
-    """`kind`: say, again, stop, edit, regenerate, answer, look, deliver, jump. `token` names a message."""
+    """`kind`: say, again, stop, edit, regenerate, answer, look, deliver, jump (the store's clock; else
+    `jump_ms` is the worker's). `token` names a message."""
 
     at: float
     kind: str
@@ -73,6 +74,9 @@ def plan_of(seed: int) -> Plan:
     busy = 3 if dice.random() < 0.03 else 1
     for number in range(1, sessions + 1):
         _talk(dice, deeds, f"s{number}", profile, busy * dice.choices((1, 2, 3, 4), (45, 30, 15, 10))[0])
+    if profile != "calm" and dice.random() < 0.05:
+        jump = dice.choice((-600_000, 30_000, 14_400_000))
+        deeds.append(Deed(dice.random() * 30, "jump", "", jump_ms=jump))
     deeds.sort(key=lambda deed: deed.at)
     weather = _weather(dice, profile)
     # A probe that meets bytes that flip, or a proxy that repeats, says so and refuses the store for good.

@@ -47,7 +47,7 @@ def test_the_worlds_are_not_idle(tally: Tally) -> None:
 def test_the_plans_have_everything_that_people_do() -> None:
     deeds = [deed for seed in range(300) for deed in plan_of(seed).deeds]
     kinds = {deed.kind for deed in deeds}
-    assert kinds == {"say", "again", "stop", "edit", "regenerate", "answer", "look", "deliver"}
+    assert kinds == {"say", "again", "stop", "edit", "regenerate", "answer", "look", "deliver", "jump"}
     assert {deed.fate.kind for deed in deeds if deed.fate} == {"kill", "freeze", "raise", "signal"}
     assert {deed.text.split()[1] for deed in deeds if deed.text} == set(FLAVOURS)
     assert {option for deed in deeds for option, given in deed.options.items() if given} >= {

@@ -150,7 +150,7 @@ class Simulation(Cast):
     def _close(self) -> None:
         process, bucket = self.process("last")
         db = Database(bucket, process)
-        sessions = sorted({deed.session for deed in self.plan.deeds})
+        sessions = sorted({deed.session for deed in self.plan.deeds if deed.session})
         pace, whole = self.plan.pace, not self.plan.weather.unfenced and not self.store.rotten
         process.start(lambda: [self.settle(db, session, pace=pace, final=whole) for session in sessions])
 
@@ -159,6 +159,9 @@ class Simulation(Cast):
     def _do(self, index: int, deed: Deed) -> None:
         if deed.kind == "deliver":
             self._deliver(index, deed, 1)
+            return
+        if deed.kind == "jump":
+            self.store.clock.jump(deed.jump_ms)
             return
         process, bucket = self.process(f"c{index}")
         db = Database(bucket, process)

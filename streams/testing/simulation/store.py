@@ -48,8 +48,8 @@ When = Literal["before", "flying", "after"]
 class Weather:
     """Chances per request, between 0 and 1; `latency` is in seconds, there and back.
 
-    `dates`: whether answers tell the store's time (its Last-Modified always is); `nonces`: whether it keeps metadata; `resolution_ms` of
-    Last-Modified and Date; `unfenced`: conditions are ignored.
+    `dates`: whether answers tell the store's time (its Last-Modified always is told); `nonces`: whether it
+    keeps metadata; `resolution_ms` of Last-Modified and Date; `unfenced`: conditions are ignored.
     """
 
     latency: tuple[float, float] = (0.004, 0.06)
@@ -74,8 +74,9 @@ class Weather:
         return replace(self, **chances)
 
 
-FAULTS = tuple(field.name for field in fields(Weather) if field.name not in
-               ("latency", "dates", "nonces", "resolution_ms", "unfenced"))  # fmt: skip
+_STEADY = ("latency", "dates", "nonces", "resolution_ms", "unfenced")
+FAULTS = tuple(field.name for field in fields(Weather) if field.name not in _STEADY)
+"""What may go wrong with a request, in the order in which it is drawn."""
 _WRITES = frozenset({"twice", "rot"})
 _READS = frozenset({"short", "flip", "cut"})
 
