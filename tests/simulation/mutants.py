@@ -378,7 +378,7 @@ if kind == "finish" and not self.strict:
     _mutant(
         "give-up-forgets",
         "a turn that is given up loses its partial answer",
-        (moves.exhausting, '"reason": reason_text(reason)}', '"reason": reason_text(reason), "keep": False}'),
+        (moves.exhausting, "given_up(found, told)", '{**given_up(found, told), "keep": False}'),
     ),
     _mutant(
         "claim-not-counted",

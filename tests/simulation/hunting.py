@@ -1,0 +1,67 @@
+"""How a broken engine is hunted: by worlds drawn from seeds, by schedules of small worlds, by damaged objects.
+
+A hunt ends at the first violation. It says which rule was broken, and after how many schedules (of damaged
+objects: readings) and requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import exhaustive
+import tampering
+from stories import STORIES
+from world import run_seed
+
+SEEDS = 150
+STEP = 29
+
+
+@dataclass(frozen=True)
+class Caught:
+    """`rule`: what was broken; "" for nothing. `where`: the hunt that found it."""
+
+    where: str
+    rule: str
+    detail: str
+    schedules: int
+    calls: int
+
+
+def hunt(name: str) -> Caught:
+    """One hunt: `seeds`, `damage`, or the name of a story, whose searches come one after another."""
+    schedules = calls = 0
+    for rule, detail, more, asked in _rounds(name):
+        schedules, calls = schedules + more, calls + asked
+        if rule:
+            return Caught(name, rule, detail, schedules, calls)
+    return Caught(name, "", "", schedules, calls)
+
+
+def _rounds(name: str) -> Iterator[tuple[str, str, int, int]]:
+    """(rule, detail, schedules, requests) of each part of a hunt."""
+    if name == "seeds":
+        for seed in range(SEEDS):
+            report = run_seed(seed)
+            first = report.violations[0] if report.violations else None
+            yield first.rule if first else "", f"seed {seed}: {first}", 1, report.calls
+        return
+    if name == "damage":
+        yield _damage()
+        return
+    for story in STORIES:
+        if story.name == name:
+            found = exhaustive.explore(story)
+            rule = found.broken.rule if found.broken else ""
+            detail = f"{found.struck} {found.choices}: {found.broken}"
+            yield rule, detail, found.search.total, found.calls
+
+
+def _damage() -> tuple[str, str, int, int]:
+    done: list[tampering.Harm] = []
+    try:
+        tampering.check_all(STEP, done)
+    except exhaustive.Broke as broke:
+        return broke.violation.rule, broke.violation.detail, len(done), 0
+    return "", "", len(done), 0
