@@ -22,14 +22,12 @@ import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
-    AsyncIterator,
     Callable,
     Coroutine,
     Iterable,
     Iterator,
 )
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -38,9 +36,10 @@ from .chunkwriter import Chunk
 from .database import Database
 from .database import open as open_sync
 from .following import Follower
+from .passing import Stream
 from .session import Session
-from .turn import BEGUN, DONE, MADE, Turn
-from .watchdog import close_in_time
+from .turn import Turn
+from .watchdog import END, Answer, AsyncReader, said
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -320,38 +319,32 @@ class AsyncTurn(_Door):
     def tee(self, chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncGenerator[Chunk, None]:
         """As `Turn.tee`, of an async or a plain iterable; the source is closed in any case. A stop or the
         deadline ends it within about a second, also while an async source is silent."""
-        self.turn.stream_is(MADE)
-        return self._tee(chunks)
+        return self._tee(chunks, self.turn.new_stream())
 
-    async def _tee(self, chunks: AsyncIterable[Any] | Iterable[Any]) -> AsyncGenerator[Chunk, None]:
-        self.turn.stream_is(BEGUN)
-        source = chunks if isinstance(chunks, AsyncIterable) else _as_async(chunks)
-        iterator = aiter(source)
-        try:
-            while (chunk := await self._pull(iterator)) is not _END:
-                if self.turn.stopped:
-                    break
-                out = await self._put(self.turn.pass_on, chunk)
-                if out is not None:
-                    yield out
-            self.turn.stream_is(DONE)
-        finally:
-            await close_in_time(source)
+    async def _tee(
+        self, chunks: AsyncIterable[Any] | Iterable[Any], stream: Stream
+    ) -> AsyncGenerator[Chunk, None]:
+        reader = AsyncReader(chunks if isinstance(chunks, AsyncIterable) else _as_async(chunks))
+        with stream:
+            try:
+                while (chunk := await self._pull(reader)) is not END and not self.turn.stopped:
+                    out = await self._put(self.turn.pass_on, chunk)
+                    if out is not None:
+                        yield out
+            finally:
+                await reader.leave()
 
-    async def _pull(self, source: AsyncIterator[Any]) -> Any:
-        """The source's next chunk, or _END, also when the turn is stopped, under the eye of the turn's
+    async def _pull(self, reader: AsyncReader) -> Any:
+        """The source's next chunk, or END, also when the turn is stopped, under the eye of the turn's
         watcher. Raises Stalled, Deadline."""
-        loop = asyncio.get_running_loop()
-        scope = asyncio.timeout(None)
+        answer = reader.ask()
+        end = partial(asyncio.get_running_loop().call_soon_threadsafe, _end, answer)
         try:
-            async with scope:
-                expire = partial(loop.call_soon_threadsafe, _expire, scope, loop)
-                self.turn.begin_pull(expire, on_stop=True)
-                return _END if self.turn.stopped else await anext(source, _END)
-        except TimeoutError:
-            if not scope.expired():
-                raise  # the source's own
-            return _END  # stopped; what else interrupts is raised now
+            self.turn.begin_pull(end, on_stop=True)
+            if self.turn.stopped:
+                return END
+            await answer
+            return said(answer)
         finally:
             self.turn.end_pull()
 
@@ -364,10 +357,10 @@ class AsyncTurn(_Door):
         await self._pool.finish(partial(self.turn.__exit__, kind, error, trace))
 
 
-def _expire(scope: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
-    """End a wait for the model, if it still waits."""
-    with suppress(RuntimeError):
-        scope.reschedule(loop.time())
+def _end(answer: Answer) -> None:
+    """End a wait for the model, if it still waits: it is stopped; what else interrupts is raised then."""
+    if not answer.done():
+        answer.set_result((END, None))
 
 
 async def _as_async(chunks: Iterable[T]) -> AsyncGenerator[T, None]:

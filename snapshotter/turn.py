@@ -15,43 +15,38 @@ between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from streams import keys
-from streams.errors import InvalidValue, Refused, StreamError, TooLarge
+from streams.errors import Refused, StreamError, TooLarge
 from streams.packing import encode_record
 from streams.records import LIMIT, MAX_BATCH
 from streams.writer import Flush
 
-from .chunkwriter import Chunk, ChunkWriter, storable
+from .chunkwriter import Chunk, ChunkWriter
 from .core import moves
 from .core.calls import Message, calls_of, granted
-from .core.chunks import ChunkError
 from .core.cleanup import is_empty
 from .core.openturn import OpenTurn
 from .core.queue import Item
-from .core.values import clean, to_plain
+from .core.values import clean
 from .editing import context_record, history_record, state_record
 from .errors import Deadline, Stalled
+from .passing import DONE, MADE, Passing, too_late
 from .signals import Terminated, guarded
-from .turnfacts import TurnFacts
 from .watch import Watch
-from .watchdog import close_quietly, stalled
 
 if TYPE_CHECKING:
     from .session import Session
 
-_END = object()
-MADE, BEGUN, DONE = "made", "begun", "done"  # how far a stream that is passed on has come
 
-
-class Turn(TurnFacts):
+class Turn(Passing):
     """One turn, handed out by `Session.turns()`. Enter it, write its chunks, leave it."""
 
     def __init__(self, session: Session, item: Item | None, *, claimed: bool) -> None:
+        super().__init__()
         self._session = session
         self._lock = session.clock.waiter()  # locks too are the clock's: a simulation sees who waits
         self._chunks = ChunkWriter(session)
@@ -65,10 +60,6 @@ class Turn(TurnFacts):
         self._answer: list[Message] = []
         self._watch: Watch | None = None
         self._recovery: Any = None
-        self._interrupt: Callable[[], object] | None = None
-        self._on_stop = False
-        self._pull_began = 0.0
-        self._stream: str | None = None
         if claimed:
             self._begin()
 
@@ -100,110 +91,7 @@ class Turn(TurnFacts):
         """True when to write this may have to talk to the store, or to wait for room, before it returns."""
         session = self._session
         held = session.writer.buffered_bytes >= session.writer.policy.hold_bytes // 2
-        return not self._claimed or held or session.deadline_passed()
-
-    def tee(self, chunks: Iterable[Any]) -> Generator[Chunk, None, None]:
-        """Write each chunk and hand it on, for the caller to forward. Ends early when the turn is stopped;
-        the source is closed in any case.
-
-        A stream that was paid for is not thrown away for one odd chunk: a chunk type that is not known yet is
-        handed on and not stored, a tool's result that cannot be stored (too large, no JSON) becomes an error
-        of that call; both are reported. Everything else raises as `write` does.
-
-        A plain iterable that blocks cannot be interrupted: a stop or the deadline ends the turn for others at
-        once, but this loop only when the source says something. An async one (`AsyncTurn.tee`) is cancelled.
-
-        A stream that is left before its end makes the turn end as aborted; one that was never begun when the
-        block is left releases the turn, and leaving raises Refused.
-        """
-        self.stream_is(MADE)
-        return self._tee(chunks)
-
-    def stream_is(self, state: str) -> None:
-        """How far the stream that is passed on has come: see `tee`."""
-        self._stream = state
-
-    def _tee(self, chunks: Iterable[Any]) -> Generator[Chunk, None, None]:
-        self.stream_is(BEGUN)
-        source = iter(chunks)
-        try:
-            while (chunk := self._pull(source, chunks)) is not _END:
-                if self.stopped:
-                    break
-                out, barrier = self.pass_on(chunk)
-                if barrier:
-                    self._session.writer.flush()
-                if out is not None:
-                    yield out
-            self.stream_is(DONE)
-        finally:
-            close = getattr(chunks, "close", None)
-            if close is not None:
-                close()
-
-    def _pull(self, source: Iterator[Any], chunks: Any) -> Any:
-        """The source's next chunk, or _END, under the eye of the watcher. Raises Stalled, Deadline."""
-        try:
-            self.begin_pull(partial(close_quietly, chunks))
-            return _END if self.stopped else next(source, _END)
-        finally:
-            self.end_pull()
-
-    def begin_pull(self, interrupt: Callable[[], object], *, on_stop: bool = False) -> None:
-        """From now on the caller waits for the model; `interrupt` ends that where it can be ended. `on_stop`:
-        also when the turn is stopped, since nothing that may still come is lost by it. Whoever pulls looks at
-        `stopped` after this: a stop that came just before interrupts nothing."""
-        self._pull_began, self._on_stop = self._session.clock.monotonic(), on_stop
-        self._interrupt = interrupt
-
-    def end_pull(self) -> None:
-        """The model has said something. Raises Stalled or Deadline when that was too late."""
-        self._interrupt = None
-        if isinstance(self._error, Stalled | Deadline):
-            raise self._error
-
-    def stalls(self) -> bool:
-        """For the watcher: True when the model has been silent for too long, and nothing is at work. The turn
-        is released then, and the stream closed."""
-        timeout = self._session.recovery.stall_timeout
-        if timeout <= 0 or self._interrupt is None or self.at_work:
-            return False
-        if self._session.clock.monotonic() - self._pull_began <= timeout:
-            return False
-        self._break_off("stall", stalled(timeout))
-        return True
-
-    def expire(self) -> None:
-        """For the watcher: the deadline has come."""
-        self._break_off("deadline", _too_late())
-
-    def stop_pull(self) -> None:
-        """For the watcher: a stop has come; the wait for the model ends."""
-        interrupt = self._interrupt
-        if interrupt is not None and self._on_stop:
-            interrupt()
-
-    def _break_off(self, why: str, error: Stalled | Deadline) -> None:
-        """Release the turn, and end the wait for the model, which raises the error then."""
-        interrupt = self._interrupt
-        if interrupt is not None and not self._ended:
-            self._error = error
-            interrupt()
-        self.release(why, error)
-
-    def pass_on(self, chunk: Any) -> tuple[Chunk | None, bool]:
-        """As `write_nowait`, for a stream that is passed on: see `tee`."""
-        try:
-            return self.write_nowait(chunk)
-        except (ChunkError, TooLarge, InvalidValue) as error:
-            if isinstance(error, ChunkError) and error.rule == "unknown-type":
-                self._session.note("unknown-chunk", f"{error}; handed on, not stored")
-                return to_plain(chunk), False
-            instead = storable(chunk, error)
-            if instead is None:
-                raise
-            self._session.note("result-not-stored", str(error))
-            return self.write_nowait(instead)
+        return not self._claimed or held or session.deadline_passed() or self._chunks.is_large(chunk)
 
     def flush(self) -> None:
         """Return when everything written so far is durable."""
@@ -289,7 +177,7 @@ class Turn(TurnFacts):
             raise Refused("this turn has ended; the loop hands out the next one")
         if self._session.deadline_passed():
             self.release("deadline")
-            raise self._error or _too_late()
+            raise self._error or too_late()
 
     def __enter__(self) -> Turn:
         return self
@@ -318,13 +206,14 @@ class Turn(TurnFacts):
         """How a turn ends whose block is left in good order."""
         if self.stopped or turn.aborted:
             return "aborted"
-        if self._stream == MADE:
+        streams = {stream.state for stream in self._streams}
+        if MADE in streams:
             self.release()
             raise Refused(
                 "the stream was never read: iterate `turn.tee(…)` inside the turn's block (a response that"
                 " streams later has to hold the block open); the turn was released"
             )
-        if self._stream == BEGUN:
+        if streams - {DONE}:
             self._session.note("stream-left", "the stream was left before its end; the turn ends as aborted")
             return "aborted"
         if not self._chunks.written:
@@ -376,7 +265,7 @@ class Turn(TurnFacts):
             self._stop_watching()
             self._end("released")
             if why == "deadline":
-                self._error = _too_late()
+                self._error = too_late()
             turn = session.fold.open
             if not self._claimed or turn is None or session.writer.failure is not None:
                 return
@@ -398,10 +287,6 @@ class Turn(TurnFacts):
     def _end(self, status: str) -> None:
         self._ended, self.status = True, status
         self._session.current = None
-
-
-def _too_late() -> Deadline:
-    return Deadline("the deadline has passed; the turn was released")
 
 
 def why_of(error: BaseException) -> str:

@@ -39,9 +39,10 @@ from streams.clock import Clock, SystemClock
 from .errors import Stalled
 
 T = TypeVar("T")
+Answer = asyncio.Future[tuple[Any, BaseException | None]]
 
 GRACE = 5.0  # seconds that a source is given to end once it was told to
-_END = object()
+END = object()
 
 
 def _idle() -> bool:
@@ -111,10 +112,10 @@ class _Reader:
     def _run(self) -> None:
         iterator: Iterator[Any] | None = None
         while self._wait():
-            item, error = _END, None
+            item, error = END, None
             try:
                 iterator = iter(self._source) if iterator is None else iterator
-                item = next(iterator, _END)
+                item = next(iterator, END)
             except BaseException as raised:  # noqa: BLE001 - it is the consumer's
                 error = raised
             with self._cond:
@@ -131,7 +132,7 @@ class _Reader:
             return not self._left
 
     def next(self, timeout: float | None, at_work: Callable[[], bool]) -> Any:
-        """The next item; _END also when `leave` was called. Raises what the source raises, and Stalled."""
+        """The next item; END also when `leave` was called. Raises what the source raises, and Stalled."""
         with self._cond:
             self._asked = True
             self._cond.notify_all()
@@ -144,7 +145,7 @@ class _Reader:
                     end = self._clock.monotonic() + timeout
                 else:
                     raise stalled(timeout or 0)
-            item, error = self._found.pop() if self._found else (_END, None)
+            item, error = self._found.pop() if self._found else (END, None)
         if error is not None:
             raise error
         return item
@@ -191,7 +192,7 @@ class Watched(Iterator[T]):
             if isinstance(error, Stalled) and self._on_stall is not None:
                 self._on_stall()
             raise
-        if item is _END:
+        if item is END:
             self.close()
             raise StopIteration
         return cast(T, item)
@@ -212,6 +213,69 @@ class Watched(Iterator[T]):
         self.close()
 
 
+class AsyncReader:
+    """Reads an async source in a task of its own, one item each time it is asked. The source begins, goes on
+    and is closed in this one task and its context, as scopes of asyncio and anyio need it; and one that
+    resists its end, or takes long over it, holds nobody for more than `GRACE` seconds."""
+
+    def __init__(self, source: AsyncIterable[Any]) -> None:
+        self._source = source
+        self._task: asyncio.Task[None] | None = None
+        self._asked = asyncio.Event()
+        self._answer: Answer | None = None
+        self._reading = self._left = False
+
+    def ask(self) -> Answer:
+        """Read one item; `said` takes what comes of it."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._asked.set()
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+        return self._answer
+
+    async def _run(self) -> None:
+        iterator: AsyncIterator[Any] | None = None
+        try:
+            while await self._asked.wait() and not self._left:
+                self._asked.clear()
+                item, error, self._reading = END, None, True
+                try:
+                    iterator = aiter(self._source) if iterator is None else iterator
+                    item = await anext(iterator, END)
+                except BaseException as raised:  # noqa: BLE001 - it is the consumer's
+                    error = raised
+                self._reading = False
+                if self._answer is not None and not self._answer.done():
+                    self._answer.set_result((item, error))
+                if item is END:
+                    return
+        finally:
+            close = getattr(self._source, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def leave(self) -> None:
+        """Read no more, and close the source. Returns when that is done, or has taken long enough: it goes on
+        by itself then. Raises what closing raises."""
+        self._left = True
+        self._asked.set()
+        if self._task is not None:
+            if self._reading:
+                self._task.cancel()
+            self._task.add_done_callback(lambda late: late.cancelled() or late.exception())
+            done, _ = await asyncio.wait({self._task}, timeout=GRACE)
+            if done:
+                self._task.result()
+
+
+def said(answer: Answer) -> Any:
+    """What a reader found: the item, or END. Raises what the source raised."""
+    item, error = answer.result()
+    if error is not None:
+        raise error
+    return item
+
+
 async def watch_async(
     chunks: AsyncIterable[T],
     timeout: float | None = None,
@@ -221,24 +285,19 @@ async def watch_async(
     until: asyncio.Future[Any] | None = None,
 ) -> AsyncGenerator[T, None]:
     """As `watch`, of an async iterable; it ends when `until` is done, also while the source is silent."""
-    iterator = aiter(chunks)
+    reader = AsyncReader(chunks)
     try:
         while True:
-            task = asyncio.ensure_future(_next(iterator))
-            try:
-                while not task.done():
-                    ends = {task} if until is None else {task, until}
-                    done, _ = await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-                    if until is not None and until.done():
-                        return
-                    if not done and not at_work():
-                        raise stalled(timeout or 0)
-            finally:
-                if not task.done():
-                    task.cancel()
-                    await _in_time(task)
-            item = task.result()
-            if item is _END:
+            answer = reader.ask()
+            ends: set[asyncio.Future[Any]] = {answer} if until is None else {answer, until}
+            while not answer.done():
+                done, _ = await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                if until is not None and until.done():
+                    return
+                if not done and not at_work():
+                    raise stalled(timeout or 0)
+            item = said(answer)
+            if item is END:
                 return
             yield item
     except Stalled:
@@ -246,26 +305,4 @@ async def watch_async(
             on_stall()
         raise
     finally:
-        await close_in_time(chunks)
-
-
-async def close_in_time(source: Any) -> None:
-    """Close an async source; one that takes long goes on closing beside the caller, and one that still runs,
-    since it resists its cancellation, is left alone."""
-    close = getattr(source, "aclose", None)
-    if close is not None and not getattr(source, "ag_running", False):
-        task = asyncio.ensure_future(close())
-        if await _in_time(task):
-            task.result()
-
-
-async def _in_time(task: asyncio.Future[Any]) -> bool:
-    """Wait for a task that should be over soon; False when it is not, and then nobody looks at it again."""
-    done, _ = await asyncio.wait({task}, timeout=GRACE)
-    if not done:
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
-    return bool(done)
-
-
-async def _next(iterator: AsyncIterator[Any]) -> Any:
-    return await anext(iterator, _END)
+        await reader.leave()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from snapshotter import Busy, ChatRecovery, Database, Deadline, InvalidValue, Refused, aio
+from snapshotter import Busy, ChatRecovery, Database, Deadline, InvalidValue, Refused, Stalled, aio
 from streams.buckets.base import Written
 from streams.buckets.memory import MemoryBucket
+from streams.testing import FakeClock
 
 AT_ONCE = ChatRecovery(max_backoff=0)
 
@@ -423,3 +426,89 @@ def test_an_async_stream_survives_what_cannot_be_stored_and_has_to_be_read() -> 
             assert (await db.peek("s")).resume.kind == "call_model"
 
     run(test)
+
+
+async def swallowing(free: asyncio.Event) -> AsyncIterator[Chunk]:
+    """Never lets itself be cancelled."""
+    yield {"type": "start"}
+    while not free.is_set():
+        with suppress(asyncio.CancelledError):
+            await free.wait()
+
+
+async def slow_to_close(free: asyncio.Event) -> AsyncIterator[Chunk]:
+    """Drains its connection when it is cancelled."""
+    try:
+        yield {"type": "start"}
+        await asyncio.Event().wait()
+    finally:
+        await free.wait()
+
+
+@pytest.mark.parametrize("source", [swallowing, slow_to_close])
+@pytest.mark.parametrize(
+    ("how", "record"),
+    [("stop", "aborted"), ("deadline", "deadline"), ("stall", "stall"), ("cancel", "cancelled")],
+)
+def test_a_source_that_resists_its_end_does_not_hold_the_turn(
+    monkeypatch: pytest.MonkeyPatch, source: Any, how: str, record: str
+) -> None:
+    monkeypatch.setattr("snapshotter.watchdog.GRACE", 0.05)
+    clock = FakeClock()
+    limits = ChatRecovery(max_backoff=0, stall_timeout=20.0 if how == "stall" else 300.0)
+
+    async def test() -> None:
+        free, pulled = asyncio.Event(), asyncio.Event()
+        async with aio.AsyncDatabase(Database(MemoryBucket(clock), clock, recovery=limits)) as db:
+            await db.send("s", "hi")
+
+            async def work() -> None:
+                async with await db.boot("s", deadline=20.0 if how == "deadline" else None) as session:
+                    async for turn in session.turns():
+                        async with turn:
+                            async for _ in turn.tee(source(free)):
+                                pulled.set()
+
+            task = asyncio.create_task(work())
+            await pulled.wait()
+            if how == "cancel":
+                task.cancel()
+            elif how == "stop":
+                await db.stop("s")
+            while not task.done():
+                clock.advance(1.0)
+                await asyncio.wait({task}, timeout=0.01)
+            if how == "cancel":
+                assert task.cancelled()
+            elif how != "stop":
+                assert isinstance(task.exception(), Deadline if how == "deadline" else Stalled)
+            last = [r async for r in db.records("s", "out")][-1]
+            assert last.get("status", last.get("why")) == record
+            free.set()
+
+    run(test)
+
+
+def test_a_source_lives_in_one_task_and_one_context() -> None:
+    """Scopes (a timeout, a task group) and context variables reach over its chunks."""
+    tasks, values = set(), []
+    variable = ContextVar("variable", default=0)
+
+    async def source() -> AsyncIterator[Chunk]:
+        try:
+            for chunk in words(1):
+                tasks.add(asyncio.current_task())
+                values.append(variable.get())
+                variable.set(variable.get() + 1)
+                yield chunk
+        finally:
+            tasks.add(asyncio.current_task())
+
+    async def test() -> None:
+        async with aio.AsyncDatabase(Database(MemoryBucket(), recovery=AT_ONCE)) as db:
+            await db.send("s", "hi")
+            assert await answer(db, "s", source()) == 1  # type: ignore[arg-type]
+
+    run(test)
+    assert len(tasks) == 1
+    assert values == list(range(7))

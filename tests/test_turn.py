@@ -712,6 +712,71 @@ def test_a_stream_that_is_left_before_its_end_aborts_the_turn(place: Place) -> N
     assert place.db.history(SID)[-1]["parts"] == [{"type": "text", "text": "half", "state": "done"}]
 
 
+def test_every_stream_of_a_turn_has_to_be_read_to_its_end(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        next(turn.tee(iter([{"type": "start"}, *text("half")])))
+        list(turn.tee(iter([*text("all of it", "u"), {"type": "finish", "finishReason": "stop"}])))
+    assert turn.status == "aborted"
+
+
+def test_a_stream_that_failed_may_be_replaced_by_another(place: Place) -> None:
+    def broken() -> Iterator[Any]:
+        yield {"type": "start"}
+        raise ConnectionError("model")
+
+    place.send("u1")
+    place.send("u2")
+    with place.db.boot(SID) as session:
+        turns = session.turns()
+        with next(turns) as first:
+            with pytest.raises(ConnectionError):
+                list(first.tee(broken()))
+            list(first.tee(iter(saying("the other model"))))
+        with next(turns) as second, pytest.raises(ConnectionError):
+            list(second.tee(broken()))
+    assert (first.status, second.status) == ("completed", "aborted")
+
+
+@pytest.mark.parametrize("field", [float("nan"), object(), {1: 2}])
+def test_an_unknown_chunk_that_is_no_json_is_handed_on(place: Place, field: Any) -> None:
+    place.send("u1")
+    odd = {"type": "brand-new", "score": field}
+    with place.db.boot(SID) as session:
+        with first_turn(session) as turn:
+            seen = list(turn.tee(iter([{"type": "start"}, odd, *text("paid for")])))
+        assert [line["code"] for line in session.report] == ["unknown-chunk"]
+    assert seen[1] == odd
+    assert place.db.history(SID)[-1]["parts"] == [{"type": "text", "text": "paid for", "state": "done"}]
+
+
+def test_progress_that_cannot_be_stored_settles_nothing(place: Place) -> None:
+    place.send("u1")
+    odd = {**result("c1", float("nan")), "preliminary": True}
+    with place.db.boot(SID) as session:
+        with first_turn(session) as turn:
+            stream = turn.tee(iter([{"type": "start"}, call("c1"), odd, result("c1", "fine")]))
+            seen = [next(stream), next(stream), next(stream)]
+            assert turn.message is not None
+            assert turn.message["parts"][0]["state"] == "input-available"
+            list(stream)
+        assert [line["code"] for line in session.report] == ["progress-not-stored"]
+    assert seen[2] is odd
+    assert place.db.history(SID)[-1]["parts"][0]["output"] == "fine"
+
+
+def test_a_tools_error_that_is_too_long_is_cut(place: Place) -> None:
+    place.send("u1")
+    huge = {"type": "tool-output-error", "toolCallId": "c1", "errorText": "why " * 500_000}
+    with place.db.boot(SID) as session:
+        with first_turn(session) as turn:
+            seen = list(turn.tee(iter([{"type": "start"}, call("c1"), huge, *text("sorry")])))
+        assert [line["code"] for line in session.report] == ["result-not-stored"]
+    assert turn.status == "completed"
+    assert (seen[2]["errorText"][:8], len(seen[2]["errorText"].encode())) == ("why why ", 8192)
+    assert place.db.history(SID)[-1]["parts"][0]["errorText"] == seen[2]["errorText"]
+
+
 def test_a_turn_without_a_chunk_is_reported(place: Place) -> None:
     place.send("u1")
     with place.db.boot(SID) as session:
