@@ -28,7 +28,6 @@ from .tool_parts import (
     is_dynamic,
     is_interrupted,
     is_settled,
-    is_tool,
     with_output,
     with_request,
     with_response,
@@ -250,7 +249,11 @@ class Accumulator(Draft):
         index = self.find_call(chunk["toolCallId"])
         if index is None:
             return self._orphan(chunk, "toolCallId", "call")
-        return self._change(index, chunk, with_request)
+        if not self._change(index, chunk, with_request):
+            return False
+        first = self.find_approval(chunk["approvalId"])
+        self._approvals[chunk["approvalId"]] = index if first is None else min(first, index)
+        return True
 
     def _tool_denied(self, chunk: Chunk) -> bool:
         index = self.find_call(chunk["toolCallId"])
@@ -259,12 +262,10 @@ class Accumulator(Draft):
         return self._change(index, chunk, lambda part, _: {**part, "state": "output-denied"})
 
     def _tool_response(self, chunk: Chunk) -> bool:
-        wanted = chunk["approvalId"]
-        for index, part in enumerate(self._parts):
-            approval = part.get("approval") if is_tool(part) else None
-            if isinstance(approval, dict) and approval.get("id") == wanted:
-                return self._change(index, chunk, with_response)
-        return self._orphan(chunk, "approvalId", "request")
+        index = self.find_approval(chunk["approvalId"])
+        if index is None:
+            return self._orphan(chunk, "approvalId", "request")
+        return self._change(index, chunk, with_response)
 
     def _replays(self, index: int | None, chunk: Chunk) -> bool:
         """Whether the chunk would change what an earlier turn or attempt settled."""

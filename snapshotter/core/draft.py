@@ -2,9 +2,9 @@
 
 Parts are replaced, never changed in place, so that a view can share their dicts. What grows (an open
 text, a tool input that streams in) is kept as a list of pieces beside its part and written into a new
-dict of the part when somebody looks. Three maps find parts without a scan: tool parts of the current
-step by call id and kind, the newest tool part anywhere by call id, data parts by type and id. They are
-rebuilt only when parts go.
+dict of the part when somebody looks. Maps find parts without a scan: tool parts of the current step by
+call id and kind, the newest tool part anywhere by call id, the first one by the id of its approval, data
+parts by type and id. They are rebuilt only when parts go.
 """
 
 from __future__ import annotations
@@ -90,6 +90,20 @@ class Draft:
         here = self.find_here(call_id)
         return self._newest_call.get(call_id) if here is None else here
 
+    def find_approval(self, approval_id: str) -> int | None:
+        """Index of the first tool part that asks for this approval."""
+        index = self._approvals.get(approval_id)
+        if index is None or approval_of(self._parts[index]) == approval_id:
+            return index
+        # That part has asked anew since, under another id.
+        parts = enumerate(self._parts)
+        found = next((at for at, part in parts if approval_of(part) == approval_id), None)
+        if found is None:
+            del self._approvals[approval_id]
+        else:
+            self._approvals[approval_id] = found
+        return found
+
     def view(self, *, trailing_step: bool = True) -> Part | None:
         """The message as it stands, None while nothing was started.
 
@@ -132,6 +146,7 @@ class Draft:
         self._step_calls: dict[tuple[str, bool], int] = {}
         self._newest_call: dict[str, int] = {}
         self._data_parts: dict[tuple[str, str], int] = {}
+        self._approvals: dict[str, int] = {}
         for index, part in enumerate(self._parts):
             kind = _kind(part)
             if kind == "step-start":
@@ -143,6 +158,8 @@ class Draft:
             elif is_tool(part) and (call := _call_of(part)) is not None:
                 self._step_calls.setdefault((call, is_dynamic(part)), index)
                 self._newest_call[call] = index
+            if (approval := approval_of(part)) is not None:
+                self._approvals.setdefault(approval, index)
 
     def _patch(self, index: int, **changes: Any) -> None:
         self._parts[index] = {**self._parts[index], **changes}
@@ -208,6 +225,13 @@ def streamed_fields(stream: Input) -> Part:
 def _kind(part: Any) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     return kind if isinstance(kind, str) else ""
+
+
+def approval_of(part: Any) -> str | None:
+    """The id of the approval that a tool part asks for."""
+    approval = part.get("approval") if is_tool(part) else None
+    found = approval.get("id") if isinstance(approval, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _call_of(part: Part) -> str | None:
