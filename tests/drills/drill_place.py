@@ -113,9 +113,12 @@ class ServedPlace(Place):
         self._server = s3_server.respawn(self._server)
 
     def free(self) -> None:
-        """And start the server again: one that met a full disk may take no more writes for minutes."""
+        """And do what its operator would: one that met a full disk may take no more writes for minutes, and
+        where it cut a volume's index short it would not find the volume any more after its next start."""
         super().free()
         self.kill()
+        fix = [s3_server.find_weed(), "fix", self._server.folder]
+        subprocess.run(fix, capture_output=True, check=True)
         self.revive()
 
     def stall(self) -> None:
