@@ -94,7 +94,8 @@ class Director:
         self._zombies: list[Zombie] = []
         self._workers: list[Actor] = []
         self._clients: list[Actor] = []
-        self._harmed = self._mended = self._hopeless = False
+        self._harmed = self._hopeless = False
+        self._mended: float | None = None
         self.sessions: list[str] = []
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -205,7 +206,6 @@ class Director:
         actor.begin({"receipt": task.receipt, "takeover": task.takeover, "delivery": delivery})
         task.held.add(actor)
         task.takeover = False
-        self.counts["deliveries"] += 1
         for zombie in self._zombies:
             if zombie.task.receipt["session"] == task.receipt["session"] and zombie.handed is None:
                 zombie.handed = time.monotonic()
@@ -228,7 +228,7 @@ class Director:
         task.held.discard(actor)
         if "done" in answer:
             task.done = True
-            self._harmed &= not self._mended
+            self._harmed &= self._mended is None
         else:
             task.due = time.monotonic() + self._dice.uniform(0.05, 0.5)
 
@@ -253,6 +253,9 @@ class Director:
         kind = self._schedule[-1]
         if kind in ("restart", "stall", "full") and self._harmed:
             self._schedule.insert(0, self._schedule.pop())  # one at a time
+            if self._mended is not None and now > self._mended + CALM_SECONDS:
+                self.wrong.append("the store does not work any more, long after it was mended")
+                self._hopeless = True
             return
         if getattr(self, f"_{kind}")(now):
             self._schedule.pop()
@@ -346,8 +349,8 @@ class Director:
     def _harm(self, now: float, seconds: float, mend: Callable[[], Any]) -> bool:
         def mended() -> None:
             mend()
-            self._mended = True
+            self._mended = time.monotonic()
 
-        self._harmed, self._mended = True, False
+        self._harmed, self._mended = True, None
         self._later.append((now + seconds, mended))
         return True
