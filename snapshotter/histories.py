@@ -13,7 +13,10 @@ from .core.revive import revive
 
 def shown(fold: Fold) -> list[Message]:
     """The messages with what is owed laid over them: what a person clicked, and wrote, is seen at once,
-    though no worker has taken it yet. Owed user messages stand at the end, in order."""
+    though no worker has taken it yet. Owed user messages stand at the end, in order. A deleted session shows
+    nothing: what is sent to it is never taken."""
+    if fold.deleted:
+        return []
     plan = revive(fold)
     messages = list(plan.messages)
     for item in plan.pending:

@@ -6,11 +6,12 @@ from itertools import count
 from typing import Literal
 
 import pytest
+from blocky import LARGE, session, tiny
 from chat_samples import SID, Place, die, first_turn, user
 from upkeep import HOURS, check, fresh, killed_at, names, picture, session_of
 
 from snapshotter import Corrupt, Fenced
-from snapshotter.maintenance import Rules, delete, gc, trim
+from snapshotter.maintenance import Keep, Rules, delete, gc, maintain, trim
 from streams import keys
 from streams.testing.faults import Call
 
@@ -195,3 +196,76 @@ def test_killed_around_any_request_it_is_run_again(when: Literal["before", "afte
 
 def test_a_session_that_is_not_there(place: Place) -> None:
     assert gc(place.db, "nobody").deleted == 0
+
+
+def test_merged_blocks_and_forgotten_values_go() -> None:
+    place = tiny()
+    session(place, 9)
+    seen = picture(place)
+    named = place.stored(SNAPSHOT)[SNAPSHOT].decode()
+    blocks, values = place.stored("blocks/"), place.stored("values/")
+    live = {key for key in blocks if keys.parse_content(key)[2] in named}
+    assert 0 < len(live) < len(blocks), "merges leave blocks behind"
+    gc(place.db, SID)
+    assert set(place.stored("blocks/")) == live
+    assert place.stored("values/") == values, "the log names them all"
+    assert picture(place) == seen
+    check(place)
+    trim(place.db, SID)
+    with place.db.boot(SID) as booted:
+        booted.edit_history("remove", message_id="u3")
+    place.clock.advance(24 * HOURS)
+    trim(place.db, SID)
+    place.send("u10")
+    place.answer("ten")
+    place.clock.advance(24 * HOURS)
+    trim(place.db, SID)
+    gc(place.db, SID)  # removes the checkpoint that names it
+    gc(place.db, SID)
+    assert 0 < len(place.stored("values/")) < len(values)
+    check(place)
+
+
+def test_a_block_that_cannot_be_read_ends_it() -> None:
+    place = tiny()
+    session(place, 6)
+    litter(place)
+    place.clock.advance(24 * HOURS)
+    named = place.stored(SNAPSHOT)[SNAPSHOT].decode()
+    key = next(key for key in place.stored("blocks/") if keys.parse_content(key)[2] in named)
+    place.bucket.inner.put(key, b"broken")
+    place.clock.advance(24 * HOURS)
+    before = place.stored("")
+    with pytest.raises(Corrupt, match="cannot be read"):
+        gc(place.db, SID)
+    assert place.stored("") == before
+
+
+def test_deletion_takes_blocks_and_values_too() -> None:
+    place = tiny()
+    session(place, 6)
+    delete(place.db, SID)
+    assert not any(place.stored("blocks/").values())
+    assert not any(place.stored("values/").values())
+    assert LARGE not in b"".join(place.stored("").values()).decode()
+    place.clock.advance(24 * HOURS)
+    gc(place.db, SID)
+    assert not place.stored("blocks/") | place.stored("values/")
+    place.db.create(SID)
+    session(place, 3, name="v")
+    assert len(place.db.history(SID)) == 6
+    check(place)
+
+
+def test_upkeep_of_a_long_session_with_blocks_keeps_everything_readable() -> None:
+    place = tiny()
+    for number in range(4):
+        session(place, 7, name=f"n{number}-")
+        seen = picture(place)
+        for kept in maintain(place.db, keep=Keep(turns=2)):
+            assert kept.error is None, kept.error
+        assert picture(place) == seen
+        check(place)
+    assert len(place.db.history(SID)) == 56
+    place.bucket.inner.delete(SNAPSHOT)
+    assert picture(place) == seen, "the checkpoint's blocks are all there"

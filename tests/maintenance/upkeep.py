@@ -39,7 +39,8 @@ def session_of(place: Place, turns: int = 3, session: str = SID) -> None:
 
 def fresh(place: Place) -> Database:
     """Another process's door to the same store."""
-    return Database(MemoryBucket(place.clock, space=place.space), place.clock, recovery=AT_ONCE)
+    bucket = MemoryBucket(place.clock, space=place.space)
+    return Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes)
 
 
 def picture(place: Place, session: str = SID) -> str:
@@ -78,7 +79,7 @@ def killed_at(
 
     bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
     try:
-        run(Database(bucket, place.clock, recovery=AT_ONCE))
+        run(Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes))
     except Killed:
         return True
     return False
@@ -92,7 +93,7 @@ def watched(place: Place, look: Callable[[], Any]) -> Database:
             look()
 
     bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
-    return Database(bucket, place.clock, recovery=AT_ONCE)
+    return Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes)
 
 
 def names(keys: Iterable[str]) -> list[int]:
