@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .chunkwriter import ChunkWriter
-from .core.calls import Message
+from .core.calls import Message, calls_of
 from .core.queue import Item
+from .core.tool_parts import is_settled
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -67,6 +68,13 @@ class TurnFacts:
         turn answers, and what an interrupted attempt left of the answer. Repaired, without what providers do
         not want to see again; in a resumed turn the model is told how to go on."""
         return self._session.model_view(self._answer, self.kind if self.item is None else None)
+
+    def settled(self, tool_call_id: str) -> int:
+        """How many calls with this id the turn's answer holds that have their result: ids are not unique."""
+        turn = self._session.fold.open
+        messages = [*turn.done, turn.current()] if turn is not None else []
+        calls = [part for message in messages for _, part in calls_of(message)]
+        return sum(part["toolCallId"] == tool_call_id and is_settled(part) for part in calls)
 
     @property
     def inputs(self) -> list[dict[str, Any]]:

@@ -1,8 +1,10 @@
 """Sub-agents: a session of its own that works for one tool call of another session's turn.
 
-The child's input bears a key made of its parent's session and call. So when the parent's worker dies and its
-next attempt asks again, nothing is asked twice: a child that has answered says the same again without a model
-call, one that was interrupted is taken up by its own recovery, with its own budget.
+The child's input bears a key made of its parent's session, turn and call, and of the question. So when the
+parent's worker dies and its next attempt asks again, nothing is asked twice: a child that has answered says
+the same again without a model call, one that was interrupted is taken up by its own recovery, with its own
+budget. Call ids are not unique: the same one in another turn, or in a later step, is another call. And a child
+may be asked many things: what `ask` returns is the answer to its own question, not the last one given.
 
 While the child works, its parent hears of it: each milestone, and deltas once in five seconds, become one
 data part of the parent's turn (`data-subagent`, under the child's id: one part, however long it takes). It
@@ -17,11 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from snapshotter.core.calls import Message
+from snapshotter.core.inputs import body_hash
 from snapshotter.core.resume import MODES
+from snapshotter.core.values import clean, to_plain
 from snapshotter.database import Database
+from snapshotter.session import Session
 from snapshotter.turn import Turn
 
-from .status import Outcome
+from .status import Outcome, outcome_of
 
 PROGRESS = "data-subagent"
 EVERY = 5.0  # seconds between two reports of deltas
@@ -55,11 +60,12 @@ class ChildState:
 
 
 class Child:
-    """A child session of the turn `parent`, for the tool call `tool_call_id`."""
+    """A child session of the turn `parent`, for the tool call `tool_call_id` that is at work in it."""
 
     def __init__(self, parent: Turn, session_id: str, tool_call_id: str) -> None:
         self.id = session_id
-        self.key = f"subagent:{parent.session_id}:{tool_call_id}"
+        place = parent.settled(tool_call_id)  # calls of this id that came before
+        self.key = f"subagent:{parent.session_id}:{parent.number}:{tool_call_id}:{place}"
         self._parent = parent
         self._milestones = 0
         self._told = float("-inf")
@@ -67,20 +73,30 @@ class Child:
     def ask(
         self, db: Database, message: Message | str, answer: Callable[[Turn], Iterable[Any]], **options: Any
     ) -> Message | None:
-        """Ask the child and run it to its end; its answer, None where it gave none (see `state_of`).
+        """Ask the child and run it to its end; its answer to this message, None where it gave none (see
+        `state_of`).
 
         `answer(turn)` makes the chunks of each of its turns. `options` go to `boot`. Raises Busy while
-        another worker is at it, and what `answer` raises; the child's turn is released then.
+        another worker is at it, and what `answer` raises; the child's turn is released then. Raises Gap where
+        the answer was given before, and the child's log is trimmed since.
         """
-        receipt = db.send(self.id, message, key=self.key)
+        key = f"{self.key}:{_digest(message)}"  # a model that is asked again may ask something else
+        receipt = db.send(self.id, message, key=key)
+        found: Ended | None = None
         with db.boot(self.id, receipt=receipt, **options) as session:
+            own = _copies(session, receipt.id)
             for turn in session.turns():
+                mine = not own.isdisjoint(record["id"] for record in turn.inputs)
                 with turn:
                     for _ in self.tee(turn, answer(turn)):
                         pass
                     if self._parent.stopped:
                         turn.abort("the parent was stopped")
-        found = db.outcome(self.id)
+                last = outcome_of(session.fold)
+                if mine and last is not None:
+                    found = Ended(last.status, last.message_id)
+            if found is None and session.applied(receipt.id):
+                found = _ended(db, self.id, own)
         if found is None or found.status != "completed":
             return None
         return next((m for m in reversed(db.history(self.id)) if m["id"] == found.message_id), None)
@@ -102,6 +118,41 @@ class Child:
         self._told = now
         data = {"session": self.id, "turn": turn.number, "milestones": self._milestones, "last": kind}
         self._parent.write({"type": PROGRESS, "id": self.id, "data": data})
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the turn ended that answered a question, and the id of its answer."""
+
+    status: str
+    message_id: str
+
+
+def _digest(message: Message | str) -> str:
+    plain = clean(message if isinstance(message, str) else to_plain(message), "message")
+    return body_hash({"kind": "message", "message": plain})
+
+
+def _copies(session: Session, number: int) -> set[int]:
+    """An input, and the first one where it only repeats that."""
+    entry = session.fold.inputs.get(number)
+    first = entry.duplicate_of if entry is not None else None
+    return {number} if first is None else {number, first}
+
+
+def _ended(db: Database, session_id: str, numbers: set[int]) -> Ended | None:
+    """How the last turn ended that took one of these inputs, as the log says."""
+    found: Ended | None = None
+    named: str | None = None
+    for record in db.records(session_id, "out"):
+        control, chunk = record.get("control"), record.get("chunk")
+        if control == "turn-start":
+            named = None if numbers.isdisjoint(record["inputs"]) else record["messageId"]
+        elif named is not None and control == "turn-complete":
+            found = Ended(record["status"], named)
+        elif named is not None and chunk is not None and chunk["type"] == "start":
+            named = chunk.get("messageId", named)
+    return found
 
 
 def state_of(db: Database, session_id: str) -> ChildState:

@@ -116,6 +116,77 @@ def test_a_parents_next_attempt_finds_what_its_child_has_done(place: Place) -> N
     assert len(place.db.history(CHILD)) == 4
 
 
+def asking(place: Place, turn: Turn, call_id: str, question: str, asked: list[str]) -> str:
+    """What the child says to a question; it answers with the question itself."""
+
+    def answer(child: Turn) -> Iterator[Chunk]:
+        asked.append(child.inputs[-1]["message"]["parts"][0]["text"])
+        return saying(f"re {asked[-1]}")
+
+    found = Child(turn, CHILD, call_id).ask(place.db, question, answer)
+    assert found is not None
+    return str(found["parts"][-1]["text"])
+
+
+@pytest.mark.parametrize("wait", [1, 600])
+def test_call_ids_that_count_from_zero_in_each_turn(place: Place, wait: int) -> None:
+    asked: list[str] = []
+    said = []
+    for number, question in enumerate(("A", "B", "A"), 2):
+        session, turn = parent_turn(place)
+        said.append(asking(place, turn, "c0", question, asked))
+        turn.complete()
+        session.close()
+        place.send(f"u{number}")
+        place.clock.advance(wait)
+    assert said == ["re A", "re B", "re A"]
+    assert asked == ["A", "B", "A"]
+
+
+def test_call_ids_that_count_from_zero_in_each_step(place: Place) -> None:
+    session, turn = parent_turn(place)
+    asked: list[str] = []
+    with session:
+        assert asking(place, turn, "c1", "more", asked) == "re more"
+        write_all(
+            turn, [result("c1"), {"type": "finish-step"}, {"type": "start-step"}, call("c1", "research")]
+        )
+        assert asking(place, turn, "c1", "more", asked) == "re more"
+    assert asked == ["more", "more"]
+
+
+@pytest.mark.parametrize("wait", [1, 600])
+def test_a_retried_parent_gets_each_answer_again_to_its_own_question(place: Place, wait: int) -> None:
+    session, turn = parent_turn(place)
+    asked: list[str] = []
+    assert asking(place, turn, "c1", "A", asked) == "re A"
+    assert asking(place, turn, "c2", "B", asked) == "re B"
+    turn.flush()
+    die(session)
+    place.clock.advance(wait)
+    with place.db.boot(SID, takeover=True) as session:
+        turn = first_turn(session)
+        assert turn.attempt == 2
+        assert asking(place, turn, "c1", "A", asked) == "re A"
+        assert asking(place, turn, "c2", "B", asked) == "re B"
+        assert asked == ["A", "B"]
+        assert asking(place, turn, "c1", "another", asked) == "re another"  # the model thought better of it
+
+
+def test_what_was_given_up_is_no_answer_also_when_another_was_answered_since(place: Place) -> None:
+    session, turn = parent_turn(place)
+
+    def failing(child: Turn) -> Iterator[Chunk]:
+        yield {"type": "start"}
+        yield from text("half")
+        yield {"type": "error", "errorText": "no"}
+
+    with session:
+        assert Child(turn, CHILD, "c1").ask(place.db, "A", failing) is None
+        assert asking(place, turn, "c2", "B", []) == "re B"
+        assert Child(turn, CHILD, "c1").ask(place.db, "A", failing) is None
+
+
 def test_a_child_that_was_interrupted_is_taken_up_by_its_own_recovery(place: Place) -> None:
     session, turn = parent_turn(place)
 
