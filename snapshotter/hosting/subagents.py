@@ -3,8 +3,8 @@
 The child's input bears a key made of its parent's session, turn and call, and of the question. So when the
 parent's worker dies and its next attempt asks again, nothing is asked twice: a child that has answered says
 the same again without a model call, one that was interrupted is taken up by its own recovery, with its own
-budget. Call ids are not unique: the same one in another turn, or in a later step, is another call. And a child
-may be asked many things: what `ask` returns is the answer to its own question, not the last one given.
+budget. Call ids are not unique: the same one in another turn, or in a later step, is another call. And a
+child may be asked many things: what `ask` returns is the answer to its own question, not the last one given.
 
 While the child works, its parent hears of it: each milestone, and deltas once in five seconds, become one
 data part of the parent's turn (`data-subagent`, under the child's id: one part, however long it takes). It
