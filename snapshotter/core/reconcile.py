@@ -343,8 +343,10 @@ def _alike(a: Any, b: Any) -> bool:
     return kind == "step-start" if name is None else a[name] == b.get(name)
 
 
-def _further(part: Part, other: Part) -> Part:
+def _further(part: Any, other: Any) -> Any:
     """The stored part, or the orphan's where that is further on."""
+    if not isinstance(part, dict):
+        return part
     if is_tool(part):
         if is_settled(part) or is_interrupted(other):
             return part

@@ -116,8 +116,13 @@ def test_a_part_that_is_no_object_is_no_stale_copy() -> None:
     assert reconciling.reconcile([odd, user("u")], []) == [odd, user("u")]
 
 
+def test_a_part_that_is_no_object_is_merged_once() -> None:
+    odd = {"id": "a", "role": "assistant", "parts": [5, None, "x"]}
+    assert reconciling.merge_orphan(odd, odd) == odd
+
+
 def test_an_answer_to_an_approval_finds_its_call_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """8,000 calls that ask, and as many answers, took 12 s; twice as many four times as long."""
+    """8,000 calls that ask, and as many answers, took 12 s, and each doubling four times as long."""
     looked: list[Any] = []
     found = draft.approval_of
     monkeypatch.setattr(draft, "approval_of", lambda part: looked.append(part) or found(part))
