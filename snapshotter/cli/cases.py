@@ -16,9 +16,7 @@ from snapshotter.core.contract import fold_case
 from snapshotter.core.replay import replay as replay_line
 from snapshotter.core.snapshot import decode
 from snapshotter.core.values import loads
-from snapshotter.core.verdict import incident_case
 from snapshotter.errors import Corrupt, InvalidValue
-from snapshotter.recovery import ChatRecovery
 from streams.packing import text_field
 
 from .output import count, dumps, emit, field, in_words, json_option
@@ -52,7 +50,7 @@ def replay(ctx: click.Context, file: BinaryIO, strict: bool, as_json: bool) -> N
             continue
         given: Any = None
         try:
-            given = _object(line)
+            given = json_object(line)
             result = replay_line(given, strict=strict)
         except InvalidValue as error:
             refused = True
@@ -104,7 +102,7 @@ def fold(
     records give {"error":"gap","log","missing":[first, last]} and exit code 3.
     """
     document = decode(snapshot.read(), key=snapshot.name) if snapshot is not None else None
-    result = fold_case(_records(incoming), _records(outgoing), document)
+    result = fold_case(records(incoming), records(outgoing), document)
     if as_json:
         emit(result)
     else:
@@ -140,58 +138,6 @@ def _owed(item: dict[str, Any]) -> str:
 
 def _list(items: Iterable[object]) -> str:
     return ", ".join(map(str, items)) or "nothing"
-
-
-_LIMITS = (
-    "max_attempts",
-    "stable_timeout",
-    "stall_timeout",
-    "no_progress_timeout",
-    "max_recovery_work",
-    "max_interrupted_attempts",
-    "max_backoff",
-)
-
-
-@click.command(
-    short_help="Records in, out comes whether the next boot goes on.",
-    epilog="\b\nExample:\n  snapshotter log ./data chat-42 in > in.jsonl\n"
-    "  snapshotter log ./data chat-42 out > out.jsonl\n"
-    "  snapshotter incident --in in.jsonl --out out.jsonl --now 1764000000000",
-)
-@click.option("--in", "incoming", type=click.File("rb"), required=True, help="Records of the in log.")
-@click.option("--out", "outgoing", type=click.File("rb"), required=True, help="Records of the out log.")
-@click.option("--now", "now", type=int, required=True, help="The time of the question, epoch milliseconds.")
-@click.option("--options", help='JSON: {"run", "cause", "keep", "limits"}.')
-@json_option
-@click.pass_context
-def incident(
-    ctx: click.Context,
-    incoming: BinaryIO,
-    outgoing: BinaryIO,
-    now: int,
-    options: str | None,
-    as_json: bool,  # noqa: ARG001 - what this prints is JSON in any case
-) -> None:
-    """Show whether the next boot goes on with an interrupted turn, and what it has cost so far.
-
-    Prints {"decision":"go_on"|"give_up", "reason", "attempt" (the next), "interruptions", "strikes", "work",
-    "idle_ms", "backoff_s"}; the backoff counts from the last record. OPTIONS: `run` is the asker's own run,
-    `cause` what it knows of the last death, `keep` what should_keep_recovering answers (true, false or
-    "raise"), `limits` fields of ChatRecovery. Of a log whose records are later than --now only those up to
-    then count.
-    """
-    given = _object(options) if options is not None else {}
-    limits = given.get("limits", {})
-    if not isinstance(limits, dict) or any(name not in _LIMITS for name in limits):
-        raise InvalidValue(f"limits: an object with some of {', '.join(_LIMITS)} is needed", path="limits")
-    if given.get("keep", True) not in (True, False, "raise"):
-        raise InvalidValue('keep: true, false or "raise" is needed', path="keep")
-    config = ChatRecovery(**limits)
-    result = incident_case(_records(incoming), _records(outgoing), config.limits, {**given, "now": now})
-    emit(result)
-    if result.get("error") == "gap":
-        ctx.exit(GAP)
 
 
 @click.command(
@@ -241,7 +187,7 @@ def _classified(line: bytes) -> tuple[dict[str, Any], str]:
     return found.to_json(), found.description
 
 
-def _records(file: BinaryIO) -> list[Record]:
+def records(file: BinaryIO) -> list[Record]:
     """The records of a file. Raises Corrupt naming the line."""
     return list(_parsed(file, file.name))
 
@@ -251,7 +197,7 @@ def _parsed(lines: Iterable[bytes], name: str) -> Iterable[Record]:
         if not line.strip():
             continue
         try:
-            record = _object(line)
+            record = json_object(line)
         except InvalidValue as error:
             raise Corrupt(f"{name}, line {number}: {error}", key=name) from None
         if "crc" in record and "id" not in record:
@@ -276,7 +222,8 @@ def _problem(record: Record) -> str | None:
     return None if cuts[-1] == len(record["chunk"][field_name]) else "its cuts do not fit its text"
 
 
-def _object(line: bytes | str) -> dict[str, Any]:
+def json_object(line: bytes | str) -> dict[str, Any]:
+    """The JSON object that a text holds. Raises InvalidValue."""
     value = loads(line)
     if not isinstance(value, dict):
         raise InvalidValue("a JSON object is needed")

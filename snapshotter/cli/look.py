@@ -15,7 +15,9 @@ from snapshotter import open as open_database
 from snapshotter.core.calls import parts_of
 from snapshotter.core.contract import describe
 from snapshotter.core.queue import Item
+from snapshotter.hosting.status import outcome_of
 
+from .incident import tell_outcome
 from .output import (
     SECONDS,
     cost,
@@ -63,6 +65,7 @@ def boot(url: str, session: str, receipt: str | None, as_json: bool) -> None:
             **describe(found.fold, found.plan),
             "busy": busy,
             "incident": found.incident.to_json(),
+            "outcome": None if (ended := outcome_of(found.fold)) is None else asdict(ended),
             "stats": stats,
         }
         emit({**told, "report": found.report})
@@ -103,6 +106,7 @@ def _tell_boot(found: Session) -> None:
             f"{incident.interruptions} interruptions, {incident.strikes} attempts in a row without progress;"
             f" attempt {incident.attempt} may begin",
         )
+    tell_outcome(outcome_of(found.fold))
     if found.state:
         field("state", short(found.state))
     field("cursor", f"in {found.cursor['in']}, out {found.cursor['out']}")

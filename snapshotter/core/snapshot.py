@@ -142,7 +142,7 @@ def decode(
     if document.get("hydrated") and not hydrated:
         raise Refused(
             f"snapshot {key} is a cursor only, its history belongs to a hydrate hook: open the database with"
-            " hydrate=…; nothing was changed"
+            " hydrate=…, or read its records with `snapshotter log`; nothing was changed"
         )
     problem = problem_of(document)
     if problem:
