@@ -210,8 +210,11 @@ class Worker:
             self._tell("error", type=type(error).__name__, typed=False, detail=repr(error))
         self._tell("left", how=how)
 
+    def _turns(self, session: Session, wait: float) -> Iterator[Turn]:
+        return session.turns(wait=wait)
+
     def _loop(self, session: Session, wait: float) -> None:
-        for turn in session.turns(wait=wait):
+        for turn in self._turns(session, wait):
             inputs = [record["id"] for record in turn.inputs]
             if turn.kind == "close":
                 continue

@@ -45,7 +45,7 @@ def play(story: Story, path: Path, calls: list[int]) -> None:
         with small.world:
             story.told(small)
             small.world.run()
-            if story.everyone and not small.struck:
+            if not small.struck:
                 _nobody_waits(small)
             small.settle_all()
     except Stuck as stuck:

@@ -1,4 +1,4 @@
-"""How a broken engine is hunted: by worlds drawn from seeds, by schedules of small worlds, by damaged objects.
+"""How a broken engine is hunted: in worlds drawn from seeds, in small worlds, among damaged objects.
 
 A hunt ends at the first violation. It says which rule was broken, and after how many schedules (of damaged
 objects: readings) and requests.
@@ -59,7 +59,7 @@ def _rounds(name: str) -> Iterator[tuple[str, str, int, int]]:
 
 
 def _damage() -> tuple[str, str, int, int]:
-    done: list[tampering.Harm] = []
+    done: list[str] = []
     try:
         tampering.check_all(STEP, done)
     except exhaustive.Broke as broke:

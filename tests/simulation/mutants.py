@@ -27,6 +27,7 @@ from mutating import Edit, Mutant
 
 from snapshotter import incoming, loading, saving, sending
 from snapshotter.chunkwriter import ChunkWriter
+from snapshotter.claiming import Claiming
 from snapshotter.core import budget, cleanup, edits, moves, queue, snapshot
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
@@ -271,6 +272,11 @@ WORKERS = [
         "lease-ignored",
         "a boot never finds anybody at work",
         (Loaded.holder, "if not held or not self.lease:", "if True:"),
+    ),
+    _mutant(
+        "claim-ignores-lease",
+        "a boot that claims first does not wait for who is at work",
+        (Claiming._claim, "if header.lease and left > 0 and", "if False and"),
     ),
     _mutant(
         "old-plan",

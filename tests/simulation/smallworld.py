@@ -126,9 +126,16 @@ class SmallWorld(Cast):
         self._events = hash((self._events, repr(event)))
         self.checker.see(event)
         self._timely.see(event)
+        if what == "fenced" and len(self._runs()) < 2:
+            self.blame("fenced by nobody", f"the out log has one writer, which was told of another: {event}")
 
     def objects(self) -> dict[str, bytes]:
         return {key: self.space.objects[key].data for key in self.space.order}
+
+    def _runs(self) -> set[str]:
+        """Who has written to the out log."""
+        stored = self.objects().items()
+        return {json.loads(data.partition(b"\n")[0])["run"] for key, data in stored if key.startswith("out/")}
 
     def blame(self, rule: str, detail: str) -> None:
         self.checker.violations.append(Violation(rule, detail))

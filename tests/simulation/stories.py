@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from agent import Answering, ModelFault, Worker
-from plan import Deed
+from agent import Answering, Worker
+from plan import Deed, Fate
 from smallworld import SESSION, SmallWorld
 
 from snapshotter.database import Database
+from snapshotter.session import Session
 from snapshotter.turn import Turn
 
 Told = Callable[[SmallWorld], object]
@@ -37,6 +39,7 @@ class Steady(Worker):
         self._dice = Zero()
 
     def _suffer(self) -> None:
+        super()._suffer()
         if self.pause:
             self.db.clock.sleep(self.pause)
 
@@ -65,11 +68,18 @@ class Lingering(Steady):
 
 
 class Doomed(Steady):
-    """Its model fails as soon as it has said a first text."""
+    """Its model fails when it has said its text."""
 
-    def _stream(self, turn: Turn, answering: Answering, inputs: list[int]) -> None:
-        super()._stream(turn, answering, inputs)
-        raise ModelFault("the provider is down")
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.fate = Fate("raise", 8)
+
+
+class OneTurn(Steady):
+    """It answers one message and goes."""
+
+    def _turns(self, session: Session, wait: float) -> Iterator[Turn]:
+        return islice(super()._turns(session, wait), 1)
 
 
 def say(small: SmallWorld, db: Database, name: str, token: str, flavour: str = "say 2") -> None:
@@ -113,11 +123,12 @@ def tool(small: SmallWorld) -> None:
 
 
 def slow(small: SmallWorld) -> None:
-    """A tool that takes longer than a lease, while the queue delivers again."""
+    """A tool that takes longer than a lease, while the queue delivers again, and once more."""
 
     def send(db: Database, name: str) -> None:
         say(small, db, name, "q1", "tool 2")
         small.deliver("q1", kind=Slow)
+        small.world.after(50.0, lambda: small.deliver("q1", kind=Slow, redeliveries=0))
 
     small.client("sender", send)
 
@@ -166,12 +177,40 @@ def again(small: SmallWorld) -> None:
     small.client("late", late)
 
 
-def doomed(small: SmallWorld) -> None:
-    """Every attempt at this message fails, for as often as the queue delivers it."""
+def edited(small: SmallWorld) -> None:
+    """Two messages, and an edit of the first while the second is owed, which comes first. A worker each."""
 
     def send(db: Database, name: str) -> None:
         say(small, db, name, "q1")
-        small.deliver("q1", kind=Doomed, redeliveries=8, pause=REDELIVERY, claim=False)
+        small.deliver("q1", kind=OneTurn)
+        db.clock.sleep(10.0)
+        say(small, db, name, "q2")
+        small.act(db, name, Deed(0.0, "edit", SESSION, "q3", "q3 say 2", target="q1"))
+        small.deliver("q3", kind=OneTurn)
+        db.clock.sleep(10.0)
+        small.deliver("q2", kind=Steady)
+
+    small.client("sender", send)
+
+
+def shown(small: SmallWorld) -> None:
+    """Two messages are sent and answered while somebody looks."""
+
+    def send(db: Database, name: str) -> None:
+        say(small, db, name, "q1")
+        say(small, db, name, "q2")
+        small.deliver("q1", kind=Steady)
+
+    small.client("sender", send)
+    small.client("reader", lambda db, name: small.look(db, name, SESSION))
+
+
+def doomed(small: SmallWorld) -> None:
+    """Every attempt at this message fails, and the queue is impatient."""
+
+    def send(db: Database, name: str) -> None:
+        say(small, db, name, "q1")
+        small.deliver("q1", kind=Doomed, redeliveries=30, pause=20.0, stable_timeout=0.0)
 
     small.client("sender", send)
 
@@ -182,7 +221,7 @@ def deadly(small: SmallWorld) -> None:
     def send(db: Database, name: str) -> None:
         say(small, db, name, "q1")
         small.deadly = "in/"
-        small.deliver("q1", kind=Steady, redeliveries=8, pause=REDELIVERY)
+        small.deliver("q1", kind=Steady, redeliveries=8, pause=400.0)
 
     small.client("sender", send)
 
@@ -206,15 +245,10 @@ def followed(small: SmallWorld) -> None:
     small.client("follower", follow)
 
 
-REDELIVERY = 400.0
-"""Longer than the longest pause between two attempts."""
-
-
 @dataclass(frozen=True)
 class Story:
     """`faults` and `most` bound the search: so many faults, deviations of so high a cost. `limit`: schedules
-    at most in a short run, `full` the bound of a long one. `everyone`: without a fault nobody is left over,
-    even before the last worker comes; `calm`: no turn is paid twice."""
+    at most in a short run, `full` the bound of a long one. `calm`: no turn is paid twice."""
 
     name: str
     told: Told
@@ -222,7 +256,6 @@ class Story:
     most: int
     full: int
     limit: int | None = None
-    everyone: bool = True
     calm: bool = False
 
 
@@ -237,7 +270,10 @@ STORIES = [
     Story("stopped", stopped, 0, 1, 2, calm=True),
     Story("stopped", stopped, 1, 1, 2),
     Story("again", again, 0, 1, 3, calm=True),
-    Story("doomed", doomed, 0, 0, 1, everyone=False),
-    Story("deadly", deadly, 0, 0, 1, everyone=False),
+    Story("edited", edited, 0, 1, 3, calm=True),
+    Story("edited", edited, 1, 1, 2, limit=400),
+    Story("shown", shown, 0, 2, 3, calm=True),
+    Story("doomed", doomed, 0, 0, 1),
+    Story("deadly", deadly, 0, 0, 1),
     Story("followed", followed, 0, 1, 3, calm=True),
 ]

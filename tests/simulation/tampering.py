@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from checker import Violation
 from smallworld import SESSION, Broke
+from stored import Broken, pieces_of
 
 from snapshotter import Database
 from snapshotter.core.calls import Message
+from streams.buckets.base import Blob
 from streams.buckets.memory import MemoryBucket, Space
 from streams.errors import Damaged, StreamError
 from streams.testing.simulation import World
@@ -59,11 +62,15 @@ def scenes() -> Iterator[Scene]:
     yield Scene("torn", cut, cut_early, other)
 
 
-def _run(space: Space, seed: str, act: Callable[[Database], object]) -> None:
+def _run(
+    space: Space, seed: str, act: Callable[[Database], object], misread: tuple[str, int] | None = None
+) -> None:
     """Let a process do something; raises what it ended with."""
     with World(parallel=False) as world:
         process = world.process("p", seed=seed)
-        process.start(lambda: act(Database(MemoryBucket(process, space=space), process)))
+        bucket = _Misreading(process, space=space)
+        bucket.wrong = misread
+        process.start(lambda: act(Database(bucket, process)))
         world.run()
         if process.error is not None:
             raise process.error
@@ -140,11 +147,8 @@ def _flipped(data: bytes, at: int) -> bytes:
 
 def check(scene: Scene, truth: list[Message], harm: Harm) -> None:
     """Read, then work on, the session with this harm done. Raises Broke."""
-    objects = {**scene.objects, harm.key: harm.data}
-    space = Space()
-    for key, data in objects.items():
-        if data is not None:
-            MemoryBucket(space=space).put(key, data)
+    objects = {key: data for key, data in scene.objects.items() if key != harm.key}
+    space = _stored(objects if harm.data is None else {**objects, harm.key: harm.data})
     where = f"{scene.name}: {harm.key} {harm.what}"
     try:
         shown = Database(MemoryBucket(space=space)).history(SESSION)
@@ -160,13 +164,54 @@ def check(scene: Scene, truth: list[Message], harm: Harm) -> None:
             raise Broke(Violation("what could not be read is not overwritten", where))
 
 
-def check_all(step: int, done: list[Harm]) -> None:
-    """Every harm of every scene; `done` takes them. Raises Broke at the first that goes wrong."""
+def in_transit(scene: Scene) -> Iterator[Callable[[], None]]:
+    """A worker goes on with the session, and one byte of an out segment's header is read wrong once: the log
+    that it leaves has to be one chain. A check for each."""
+    for key, data in scene.objects.items():
+        if key.startswith("out/"):
+            for at in range(data.index(b"\n")):
+                yield partial(_misread, scene, key, at)
+
+
+def _misread(scene: Scene, key: str, at: int) -> None:
+    space = _stored(scene.objects)
+    with suppress(StreamError):
+        _run(space, "later", lambda db: _answer(db, "u4", takeover=True), misread=(key, at))
+    objects = {name: space.objects[name].data for name in space.order}
+    try:
+        pieces_of(objects, "out", SESSION)
+    except Broken as broken:
+        raise Broke(
+            Violation("the log is broken", f"{scene.name}: byte {at} of {key} was misread: {broken}")
+        ) from broken
+
+
+class _Misreading(MemoryBucket):
+    """Reads one byte of one object wrong, the first time."""
+
+    wrong: tuple[str, int] | None = None
+
+    def get(self, key: str) -> Blob | None:
+        found = super().get(key)
+        if self.wrong is not None and found is not None and key == self.wrong[0]:
+            found, self.wrong = replace(found, data=_flipped(found.data, self.wrong[1])), None
+        return found
+
+
+def _stored(objects: Objects) -> Space:
+    space = Space()
+    for key, data in objects.items():
+        MemoryBucket(space=space).put(key, data)
+    return space
+
+
+def check_all(step: int, done: list[str]) -> None:
+    """Every harm of every scene; `done` takes what was tried. Raises Broke at the first that goes wrong."""
     for scene in scenes():
-        whole = Space()
-        for key, data in scene.objects.items():
-            MemoryBucket(space=whole).put(key, data)
-        truth = Database(MemoryBucket(space=whole)).history(SESSION)
+        truth = Database(MemoryBucket(space=_stored(scene.objects))).history(SESSION)
         for harm in harms(scene, step=step):
-            done.append(harm)
+            done.append(harm.what)
             check(scene, truth, harm)
+    for reading in in_transit(scene):
+        done.append("misread")
+        reading()

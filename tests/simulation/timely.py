@@ -1,4 +1,4 @@
-"""What must hold in time, where requests take none: stops are heeded, pauses kept.
+"""What must hold in time, where requests take none: stops are heeded, pauses kept, repeats found.
 
 Beside `checker`, which judges worlds whose stores may keep a request for minutes, and where nobody can say
 how soon a stop had to be seen. Feeds what it finds to the same list of violations.
@@ -16,6 +16,8 @@ Event = dict[str, Any]
 HEEDED = 6.5
 """Seconds after which a stop has been seen: it is asked for every second, in a tool every five."""
 CAP = 256.0
+RECENT = 120.0
+"""Seconds for which a sender finds what was sent before it under the same id."""
 
 
 class Timely:
@@ -24,6 +26,7 @@ class Timely:
     def __init__(self, checker: Checker, *, exact: bool) -> None:
         self._checker = checker
         self._exact = exact
+        self._places: dict[str, tuple[float, int]] = {}
         self._booted: dict[str, float] = {}
         self._asked: dict[str, tuple[str, float]] = {}
         self._stops: dict[str, float] = {}
@@ -42,6 +45,9 @@ class Timely:
         self._wants.setdefault(event["token"], event.get("target") or "")
 
     def _on_sent(self, event: Event) -> None:
+        t, number = self._places.setdefault(event["token"], (event["t"], event["id"]))
+        if number != event["id"] and event["t"] < t + RECENT:
+            self._blame("one message, two places", event)
         if event["kind"] == "stop":
             self._stops.setdefault(self._wants[event["token"]], event["t"])
 
