@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streams.buckets.base import Blob, Bucket, Entry, Head, Page, Written
+from streams.buckets.base import Blob, Bucket, Copying, Entry, Head, Page, Written
 from streams.clock import Clock
 from streams.errors import PreconditionFailed, Throttled, Unknown, Unreachable, WrongEndpoint
 
@@ -172,6 +172,22 @@ class Store:
         def call() -> Written:
             self._count_put(data)
             return self.bucket.put(key, data, nonce=nonce)
+
+        return self._repeat(call, self.retries.write_deadline)
+
+    def copy(self, source: str, target: str) -> bool:
+        """Overwrite `target` with what stands at `source`; False where nothing does. The store does it by
+        itself where it can; else the bytes take the way through here."""
+        bucket = self.bucket
+        if not isinstance(bucket, Copying):
+            blob = self.get(source)
+            if blob is not None:
+                self.put(target, blob.data, nonce=blob.nonce or "")
+            return blob is not None
+
+        def call() -> bool:
+            self._count("puts")
+            return bucket.copy(source, target)
 
         return self._repeat(call, self.retries.write_deadline)
 

@@ -42,10 +42,11 @@ _COMMANDS = {
     "delete": "maintain_one",
     "export": "maintain_one",
     "import": "maintain_one",
+    "fork": "maintain_one",
     "replay": "cases",
     "fold": "cases",
     "classify": "cases",
-    "incident": "incident",
+    "incident": "cases",
 }
 
 _HELP = """Durable sessions for chat agents, in a bucket.

@@ -1,4 +1,4 @@
-"""`delete`, `export`, `import`: one session, all of it."""
+"""`delete`, `export`, `import`, `fork`: one session, all of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from snapshotter import open as open_database
 from snapshotter.maintenance import Done, import_
 from snapshotter.maintenance import delete as delete_session
 from snapshotter.maintenance import export as export_session
+from snapshotter.maintenance import fork as fork_session
 
 from .maintain import in_words
 from .output import aside, count, emit, json_option, say, session_argument, url_argument
@@ -79,6 +80,27 @@ def import_session(url: str, file: Path, dry_run: bool, as_json: bool) -> None:
     """
     with open_database(url) as db:
         done = import_(db, file, dry_run=dry_run)
+    _tell(done, as_json)
+
+
+@click.command(
+    short_help="Begin a new session where another stands, or stood.",
+    epilog="\b\nExample:\n  snapshotter fork ./data chat-42 chat-42-b --turn 3",
+)
+@url_argument
+@click.argument("source")
+@click.argument("target")
+@click.option("--turn", type=click.IntRange(min=1), help="Where SOURCE stood after this turn; default: now.")
+@_DRY_RUN
+@json_option
+def fork(url: str, source: str, target: str, turn: int | None, dry_run: bool, as_json: bool) -> None:
+    """Make TARGET a new session with the history and state of SOURCE.
+
+    Nothing is shared: what is stored apart is copied, by the store itself where it can. What is owed in
+    SOURCE, and a turn that is open, stay behind.
+    """
+    with open_database(url) as db:
+        done = fork_session(db, source, target, turn=turn, dry_run=dry_run)
     _tell(done, as_json)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from .bench import Done
 from .compacting import compact
 from .deleting import delete
+from .forking import fork
 from .moving import export, import_
 from .rules import Keep, Rules
 from .sweeping import gc
@@ -28,6 +29,7 @@ __all__ = [
     "delete",
     "each",
     "export",
+    "fork",
     "gc",
     "import_",
     "maintain",

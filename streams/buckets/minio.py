@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 import certifi
@@ -50,6 +50,7 @@ from streams.errors import (
     Misconfigured,
     PreconditionFailed,
     StreamError,
+    Unreachable,
 )
 
 T = TypeVar("T")
@@ -163,6 +164,14 @@ class MinioBucket:
                 return page
             # A page may be empty with more behind it; then only the store's token leads on.
             query["continuation-token"] = token
+
+    def copy(self, source: str, target: str) -> bool:
+        named = quote(f"/{self._bucket}/{self._root}{check_path(source, 'the key')}")
+        answer = self._ask("PUT", target, headers={"x-amz-copy-source": named}, absent=_NO_KEY)
+        # A copy that takes long is answered 200 at once, and the error, if any, comes in the body.
+        if answer is not None and b"<Error" in answer.data:
+            raise Unreachable(f"COPY {source}: the store began it and failed")
+        return answer is not None
 
     def delete(self, key: str) -> None:
         self._ask("DELETE", key, absent=_NO_KEY)

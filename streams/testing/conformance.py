@@ -21,7 +21,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streams.buckets.base import Bucket, Entry, Written
+from streams.clock import SystemClock
 from streams.errors import PreconditionFailed
+from streams.store import Store
 
 T = TypeVar("T")
 Connect = Callable[[], Bucket]
@@ -385,6 +387,24 @@ def _one_winner(results: Sequence[Written | Exception], bucket: Bucket, key: str
     assert blob is not None
     assert blob.data.endswith(str(winner).encode()), f"racer {winner} won, but {blob.data!r} is stored"
     return written
+
+
+@_check
+def a_copy_has_the_bytes_and_the_nonce(connect: Connect, traits: Traits) -> None:
+    """Also where the bucket cannot copy: then the store reads and writes."""
+    store = Store(connect(), SystemClock())
+    store.put("c/source%20and.more", b"\x00bytes\r\n", nonce="n1")
+    store.put("c/target", b"what stood there", nonce="n2")
+    assert store.copy("c/source%20and.more", "c/target")
+    for key in ("c/source%20and.more", "c/target"):
+        blob = store.get(key)
+        assert blob is not None
+        assert blob.data == b"\x00bytes\r\n"
+        assert blob.nonce == ("n1" if traits.nonces else None)
+    assert not store.copy("c/nothing", "c/target")
+    found = store.get("c/target")
+    assert found is not None
+    assert found.data == b"\x00bytes\r\n", "a source that is not there leaves the target alone"
 
 
 @_check

@@ -124,3 +124,14 @@ def test_export_tells_of_what_does_not_verify(root: Path, tmp_path: Path) -> Non
     found = run("export", root, "s", tmp_path / "s.zip")
     assert found.code == 0
     assert "does not verify" in found.err
+
+
+def test_fork(root: Path) -> None:
+    session(root)
+    assert "would fork" in run("fork", root, "s", "t", "--turn", "2", "--dry-run").out
+    assert run("fork", root, "s", "t", "--turn", "2", "--json").json["written"] == 4
+    assert len(run("history", root, "t", "--json").lines) == 4
+    assert len(run("history", root, "s", "--json").lines) == 6
+    assert run("fork", root, "s", "t").code == 2
+    assert run("fork", root, "s", "u", "--turn", "9").code == 2
+    assert run("verify", root).code == 0

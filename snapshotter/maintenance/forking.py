@@ -1,0 +1,218 @@
+"""Forking: a new session that begins where another stood after one of its turns.
+
+The new one has the history, the state and the compacted context of that place, and nothing that was owed
+there. It shares no object with the other: blocks and values are copied, by the store itself where it can, and
+both sessions may then be deleted, trimmed or redacted without regard to each other. Its logs are its own and
+begin anew; so, as after a trim, its history cannot be rebuilt from the log alone, and a checkpoint stands by.
+
+    1  blocks and values are copied
+    2  an empty object takes the first place of the out log: no create, no worker begins a session here now
+    3  `fence why=create` in the second place: of several forks exactly one wins it
+    4  the snapshot at that fence, then the same as a checkpoint
+
+Until 4 whoever looks finds a log with a hole, and no empty session. A fork that was broken off is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from snapshotter import checkpoints, values
+from snapshotter.agreeing import InputGone, Stored, newest_inputs
+from snapshotter.core.fold import Fold
+from snapshotter.core.inputs import InputLog
+from snapshotter.core.snapshot import decode, restore
+from snapshotter.core.tally import Tally
+from snapshotter.incoming import read_inputs
+from snapshotter.sealing import Checkpoint
+from snapshotter.shelf import PartLost, Shelf
+from streams import keys, log
+from streams.codec import decode_segment, encode_segment
+from streams.errors import Gap, PreconditionFailed, Refused
+from streams.log import Vanished
+from streams.packing import last_id
+from streams.records import Cursor, Record
+from streams.store import Store
+
+from .bench import WINDOW, Bench, Done, restarting
+
+if TYPE_CHECKING:
+    from snapshotter.database import Database
+
+_CLAIM, _FENCE = 1, 2  # out ids
+
+
+def fork(db: Database, source: str, target: str, *, turn: int | None = None, dry_run: bool = False) -> Done:
+    """Make `target` a session that stands where `source` stood when the turn after `turn` began; by default
+    where it stands now, without a turn that is open.
+
+    Raises Refused where the target exists, or where the source has no such turn (any more: trimming ends
+    it), Gap, Corrupt and Missing where the source is not whole, Vanished where others tidied up three times,
+    and what requests raise.
+    """
+    return restarting(lambda: _fork(Bench(db, target, "fork", None, dry_run), source, turn))
+
+
+def _fork(bench: Bench, source: str, turn: int | None) -> Done:
+    sid = bench.db.sid(source)
+    nonce = _begun(bench)
+    fold = _state(bench.store, sid, source, turn)
+    copies = _copies(fold, sid, bench.sid)
+    bench.done.written = len(copies) + 4
+    if bench.done.dry_run:
+        return bench.done
+    bench.db._ensure()
+    _copy(bench, copies)
+    nonce = nonce or _claim(bench)
+    fold.inputs, fold.cursor, fold.epoch, fold.closed = InputLog(), _FENCE, 1, False
+    at = Cursor(_FENCE, nonce, _FENCE)
+    work = Checkpoint(bench.store, bench.sid, fold, at, bench.db._sizes, _nothing_more)
+    saved = work.save(None, bench.etags())
+    if saved is None:
+        raise _exists(bench)
+    _keep_checkpoint(bench, fold.turn)
+    try:
+        bench.awake.check(saved.date_ms)
+    except Vanished:
+        _copy(bench, copies)  # we slept before anything named them: what was tidied away is put back
+    return bench.done
+
+
+def _nothing_more(_spans: object) -> None:
+    """All of the history was read."""
+
+
+def _exists(bench: Bench) -> Refused:
+    return Refused(f"session {bench.done.session!r} exists at {bench.db.url}: a fork never changes one")
+
+
+# -- the source ---------------------------------------------------------------------------------------
+
+
+def _state(store: Store, sid: str, name: str, turn: int | None) -> Fold:
+    """The source's fold at the place of rest. Raises Refused, Gap, Corrupt, Missing."""
+    document = next((d for d in _documents(store, sid) if turn is None or d.get("turn", 0) <= turn), None)
+    stored = Stored(document, None)
+    try:
+        tail = log.read_after(store, "out", sid, stored.cursor)
+    except Gap as gap:
+        if document is not None or turn is None:
+            raise
+        raise Refused(f"turn {turn} of session {name!r} is in the logs no more: {gap}") from gap
+    records = values.fill(store, sid, tail.records)
+    stop, reached = _rest(document or {}, records, turn)
+    if turn is not None and reached != turn:
+        raise Refused(f"session {name!r} has no turn {turn} that has ended; the last before it is {reached}")
+    shelf = Shelf(store, sid, document)
+    numbers = stored.wants(newest_inputs(store, sid)[0], ())
+    try:
+        inputs = read_inputs(store, sid, numbers, (document or {}).get("inApplied") or ())
+        shelf.fetch()
+    except PartLost as lost:
+        raise lost.problem from lost
+    except InputGone as gone:
+        raise gone.gap() from gone
+    fold = Fold() if document is None else restore(document, parts=shelf.parts())
+    for record in inputs:
+        fold.feed(record)
+    for record in records:
+        if record["id"] <= stop:
+            fold.apply(record)
+    if not fold.cursor or fold.deleted:
+        raise Refused(f"session {name!r} is not there, or deleted")
+    return fold
+
+
+def _documents(store: Store, sid: str) -> Iterator[dict[str, Any]]:
+    """The stored snapshot, then the checkpoints from the newest on."""
+    for key in (keys.snapshot(sid), *(entry.key for entry in checkpoints.listed(store, sid))):
+        blob = store.get(key)
+        if blob is not None:
+            yield decode(blob.data, key=key, session=sid)
+
+
+def _rest(document: dict[str, Any], records: list[Record], turn: int | None) -> tuple[int, int]:
+    """The last out id at which no turn is open and none after `turn` has begun, and the turn it stands at."""
+    number = document.get("turn") or 0
+    stop, reached = int(document.get("lastOutEventId") or 0), number
+    tally = Tally(cursor=stop, turn=number)
+    for record in records:
+        tally.apply(record)
+        if turn is not None and tally.turn > turn:
+            break
+        if tally.open is None and not tally.ledger.claims:
+            stop, reached = last_id(record), tally.turn
+    return stop, reached
+
+
+def _copies(fold: Fold, source: str, target: str) -> list[tuple[str, str]]:
+    """The keys of what the new session takes over, from and to."""
+    apart = fold.chain.apart
+    messages = [*fold.chain.messages, *(fold.context or {}).get("messages", ())]
+    names = {ref["key"] for message in messages if (ref := apart.ref_of(message)) is not None}
+    sealed = [span.block.key for span in fold.chain.spans if not span.dirty]
+    found = [(keys.block(source, name), keys.block(target, name)) for name in sealed]
+    return found + [(keys.value(source, name), keys.value(target, name)) for name in sorted(names)]
+
+
+# -- the target ---------------------------------------------------------------------------------------
+
+
+def _begun(bench: Bench) -> str:
+    """ "" where nothing stands there, the fence's nonce where a fork was broken off behind it. Raises Refused
+    for anything else."""
+    out, _ = bench.places("out")
+    inputs, _ = bench.places("in")
+    if inputs or bench.store.head(keys.snapshot(bench.sid)) is not None:
+        raise _exists(bench)
+    if [(place.first, bool(place.size)) for place in out] in ([], [(_CLAIM, False)]):
+        return ""
+    if [(place.first, bool(place.size)) for place in out] == [(_CLAIM, False), (_FENCE, True)]:
+        blob = bench.store.get(out[1].key)
+        segment = None if blob is None else decode_segment(blob.data, key=out[1].key)
+        if segment is not None and segment.records[0].get("why") == "create":
+            return segment.header.nonce
+    raise _exists(bench)
+
+
+def _copy(bench: Bench, copies: list[tuple[str, str]]) -> None:
+    for start in range(0, len(copies), WINDOW):
+        window = copies[start : start + WINDOW]
+        found = bench.store.gather([partial(bench.store.copy, *pair) for pair in window])
+        for (source, _), copied in zip(window, found, strict=True):
+            if not copied:
+                raise Vanished(f"{source} was named and then gone")
+
+
+def _claim(bench: Bench) -> str:
+    """Take the first two places of the target's out log; returns the nonce of the fence."""
+    clock, nonce = bench.store.clock, bench.store.clock.token()
+    run = f"r-{clock.token()}"
+    fence = {"id": _FENCE, "ts": clock.now_ms(), "control": "fence", "epoch": 1, "run": run, "why": "create"}
+    data = encode_segment("out", [fence], nonce=nonce, epoch=1, run=run, lease=0)
+    first, second = (keys.segment("out", bench.sid, number) for number in (_CLAIM, _FENCE))
+    try:
+        bench.store.put_once(first, b"", if_absent=True, nonce=clock.token())
+    except PreconditionFailed:
+        blob = bench.store.get(first)
+        if blob is None or blob.data:
+            raise _exists(bench) from None
+    try:
+        written = bench.store.put_once(second, data, if_absent=True, nonce=nonce)
+    except PreconditionFailed:
+        raise _exists(bench) from None
+    bench.awake.check(written.date_ms)
+    return nonce
+
+
+def _keep_checkpoint(bench: Bench, turn: int) -> None:
+    blob = bench.store.get(keys.snapshot(bench.sid))
+    if blob is None or not turn:
+        return
+    nonce = bench.store.clock.token()
+    try:
+        bench.store.put_once(keys.checkpoint(bench.sid, turn), blob.data, if_absent=True, nonce=nonce)
+    except PreconditionFailed:
+        return  # a worker was faster: its own trim has written one already
