@@ -15,8 +15,8 @@ from streams.records import Cursor
 from streams.store import Store
 
 from . import blocks, saving
+from .core import chain
 from .core.blocks import Block, Sizes, Span, newest
-from .core.chain import ID_WINDOW
 from .core.fold import Fold
 from .sealing import Checkpoint
 from .values import Shelved
@@ -69,7 +69,7 @@ class Keeper:
         """Read more of the history: so many older messages as there are in the window now, or more."""
         spans = [span for span in self._fold.chain.spans if not span.loaded]
         lacking: list[Block] = [span.block for span in spans]
-        wanted = {block.key for block in newest(lacking, 0, max(len(self._fold.chain), ID_WINDOW))}
+        wanted = {block.key for block in newest(lacking, 0, max(len(self._fold.chain), chain.ID_WINDOW))}
         self.fetch([span for span in spans if span.block.key in wanted])
 
 

@@ -12,10 +12,10 @@ from streams.errors import Corrupt, Damaged, Missing
 from streams.store import Store
 
 from . import blocks
+from .core import chain
 from .core.apart import Apart
 from .core.blocks import Block, Span, newest
 from .core.calls import Message
-from .core.chain import ID_WINDOW
 from .core.snapshot import Parts, is_whole_in_itself
 from .values import Shelved
 
@@ -37,7 +37,7 @@ class Shelf:
     def __init__(self, store: Store, sid: str, document: Document | None, window: int | None = None) -> None:
         self._store = store
         self._sid = sid
-        self._window = None if window is None else max(window, ID_WINDOW)
+        self._window = None if window is None else max(window, chain.ID_WINDOW)
         self._document = document or {}
         self._blocks = [Block.of(row) for row in self._document.get("blocks") or ()]
         self._read: dict[str, list[Message]] = {}
