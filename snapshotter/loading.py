@@ -297,6 +297,8 @@ def _described(
     )
     if hydration is not None:
         loaded.hydrated, loaded.held = True, hydration.finish(fold)
+        if hydration.behind:
+            loaded.notes.append(hydration.note())
     if snapshot.problem is not None:
         loaded.notes.append({"code": "snapshot-unreadable", "id": 0, "detail": str(snapshot.problem)})
     elif snapshot.cursor.id and not first.out.entries:

@@ -130,6 +130,8 @@ class Session(Scribe):
         self._readable = loaded.readable
         self._date_ms = loaded.date_ms
         self._notes += loaded.notes
+        for line in loaded.notes:
+            log.warning("session %s: %s: %s", self.id, line["code"], line["detail"])
         self._age, self._taken_at = loaded.age(self.clock.now_ms()), self.clock.monotonic()
         self._released = False
         pause = pause_of(loaded, self.recovery.limits, self.clock.now_ms())

@@ -11,7 +11,8 @@ hook cannot: which inputs are owed, which turn is open, and what it has written 
   lacks (the host stored text that a later attempt took back), and an edit that bears its target's own id.
 * An answer that the tail goes on with, the hook may have at either length. The turn-start says how many parts
   stood there, so the hook's copy is cut to them, and the tail adds the rest once.
-* The cursor moves only past what the hook has been seen to hold, every settled call with it. A worker that
+* The cursor moves only past what the hook has been seen to hold, every settled call with it; what it lacks is
+  reported (`hydrate-behind`). A worker that
   dies between the end of a turn and the host's own write loses nothing: the turn is still in the tail.
 """
 
@@ -37,6 +38,7 @@ _UNFINISHED = ("streaming", "input-streaming")
 
 # What removes messages behind the one that it names, and that one's role.
 _CUTS = {"edit": "user", "regenerate": "assistant", "truncate-after": "user"}
+_NAMED = 20  # ids that a line of the report names
 
 
 class NotDurable(UserWarning):
@@ -68,6 +70,7 @@ class Hydration:
         self._stored = (document or {}).get("messages") or ()
         self._stand_ins: list[Message] = []
         self._edited: set[str] = set()
+        self.behind: list[str] = []
 
     def seed(self, fold: Fold, inputs: Iterable[Record], tail: Sequence[Record]) -> None:
         """Begin with the hook's messages, without those that the inputs and the tail will bring."""
@@ -108,16 +111,27 @@ class Hydration:
         calls, and all that a snapshot from before there was a hook holds: then the cursor may move."""
         self._without_stand_ins(fold)
         turn = fold.open
-        held = all(id_of(message) in self._known for message in self._stored)
+        self.behind = [str(id_of(m)) for m in self._stored if id_of(m) not in self._known]
         for position, message in enumerate(fold.chain.messages):
             won = self._winner(message)
             own = self._known.get(id_of(message))
-            held = held and own is not None and self._winner(message, superseding=False) == own
+            if own is None or self._winner(message, superseding=False) != own:
+                self.behind.append(str(id_of(message)))
             if won != message and (turn is None or position != turn.slot):
                 fold.chain.set(position, won)
         if turn is not None:
             turn.asked = [self._winner(message) for message in turn.asked]
-        return held
+        return not self.behind
+
+    def note(self) -> Record:
+        """The line of the report that says what the hook's history lacks, and what to do."""
+        ids = list(dict.fromkeys(self.behind))
+        more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+        detail = (
+            f"the hook's history lacks {', '.join(ids[:_NAMED])}{more}, or a settled call of it: until it is"
+            " there, each boot reads the log from where the cursor stands. Write db.history() back, in its order"
+        )
+        return {"code": "hydrate-behind", "id": 0, "detail": detail}
 
     def _winner(self, message: Message, *, superseding: bool = True) -> Message:
         """The hook's message, where it has one; the log's where that is an edit, goes on where the hook's
