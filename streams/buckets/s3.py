@@ -3,6 +3,8 @@
 One call is one request: the driver's own retries are off, since it would re-send a conditional write
 and report its own success as a lost race. Its `Expect: 100-continue` is off, because it costs a second
 round trip per PUT; checksums only where required, because some stores keep their framing in the object.
+A PUT says its `Content-MD5`, as minio-py's do: where a sender dies between head and body, there are stores
+that would keep an empty object.
 
 Two exceptions. AWS redirects requests for a bucket of another region, and boto3 follows (a given endpoint
 is never left). And when the store says that the session token has expired, the client is built again, once
@@ -11,8 +13,10 @@ per call, and the same request repeated. Both refusals are answers: nothing was 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -152,7 +156,10 @@ class S3Bucket:
         if_match: str | None = None,
         nonce: str = "",
     ) -> Written:
-        extra: dict[str, Any] = {"Metadata": {META_NONCE: nonce}} if nonce else {}
+        digest = hashlib.md5(data, usedforsecurity=False).digest()
+        extra: dict[str, Any] = {"ContentMD5": b64encode(digest).decode()}
+        if nonce:
+            extra["Metadata"] = {META_NONCE: nonce}
         if if_absent:
             extra["IfNoneMatch"] = "*"
         if if_match is not None:

@@ -24,11 +24,12 @@ _ours: set[socket.socket] = set()  # the director's ends; a child holds none of 
 
 class Actor:
     """One child. `job` is what it is at, None while it is idle. `prepare` runs in it once, and gives what
-    handles its jobs."""
+    handles its jobs; then it is `ready`."""
 
     def __init__(self, who: str, prepare: Callable[[], Handle]) -> None:
         self.who = who
         self.job: Job | None = None
+        self.ready = False
         self.stopped = False
         self.dead = False
         self._rest = b""
@@ -72,6 +73,9 @@ class Actor:
         if not self._rest.endswith(b"\n"):
             return None
         line, self._rest = self._rest, b""
+        if not self.ready:
+            self.ready = True
+            return None
         return dict(json.loads(line))
 
     def stop(self) -> None:
@@ -99,6 +103,7 @@ def _live(line: socket.socket, prepare: Callable[[], Handle]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         handle = prepare()
+        line.sendall(b"\n")
         with line.makefile("rb") as jobs:
             for job in jobs:
                 line.sendall(json.dumps(handle(json.loads(job))).encode() + b"\n")

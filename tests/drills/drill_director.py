@@ -134,8 +134,8 @@ class Director:
             if self._schedule and now >= self._next:
                 self._trouble(now)
         self._hand_out(now)
-        living = [actor for actor in (*self._workers, *self._clients) if actor.job]
-        for actor in select.select(living, [], [], 0.01)[0]:
+        heard = [actor for actor in (*self._workers, *self._clients) if actor.job or not actor.ready]
+        for actor in select.select(heard, [], [], 0.01)[0]:
             self._hear(actor)
 
     def _staff(self) -> None:
@@ -187,11 +187,11 @@ class Director:
             self._sends.append((0.0, {"session": chat.id, "token": token, "keyed": keyed}))
 
     def _hand_out(self, now: float) -> None:
-        idle = [actor for actor in self._clients if not actor.job and not actor.stopped]
+        idle = [actor for actor in self._clients if actor.ready and not actor.job and not actor.stopped]
         for due, job in [each for each in self._sends if each[0] <= now][: len(idle)]:
             self._sends.remove((due, job))
             idle.pop().begin(job)
-        idle = [actor for actor in self._workers if not actor.job and not actor.stopped]
+        idle = [actor for actor in self._workers if actor.ready and not actor.job and not actor.stopped]
         owed = [task for task in self._tasks.values() if not task.done]
         due_now = [task for task in owed if task.due <= now and not task.held]
         for task in due_now:

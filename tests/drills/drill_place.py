@@ -81,6 +81,7 @@ class Place:
             subprocess.run(["umount", "--lazy", str(self.disk)], check=True)
 
     def __enter__(self) -> Place:
+        open_bucket(self.url, env=self.env).close()  # the driver is imported once, here, for all children
         return self
 
     def __exit__(self, *exc: Any) -> None:
