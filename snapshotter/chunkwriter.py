@@ -24,6 +24,7 @@ from .core.chunks import (
     is_urgent,
     validate,
 )
+from .core.copies import own
 from .core.values import clean, reason_text, to_plain
 from .values import encoded
 
@@ -120,7 +121,7 @@ class ChunkWriter:
             chunk = {**chunk, "messageId": session.fold.start_id(chunk, number)}
         body, large = session.stored({"chunk": chunk})  # too large: before anything changes
         self._end_halves(kind, chunk)
-        if not session.fold.chunk(number, chunk):
+        if not session.fold.chunk(number, own(chunk)):  # what the caller has may be changed by its model loop
             self.dropped += 1
             return None, False
         if kind == "start" and given:

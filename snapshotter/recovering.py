@@ -14,6 +14,7 @@ from streams.errors import Busy
 
 from .core import moves
 from .core.budget import Incident, Limits
+from .core.copies import own, own_item
 from .core.fold import Fold
 from .core.repair import Repaired
 from .core.revive import Plan, revive
@@ -110,7 +111,7 @@ class Recovering:
         resuming = moves.next_step(plan) == "resume" and turn is not None
         if not resuming or turn is None:
             item = plan.pending[0] if plan.pending else None
-            inputs = item.inputs if item is not None else ()
+            inputs = own_item(item).inputs if item is not None else ()
             return RecoveryContext(
                 session.id, found, item.kind if item else "none", cause=self._cause, inputs=inputs
             )
@@ -119,12 +120,12 @@ class Recovering:
             session.id,
             found,
             plan.resume.kind,
-            partial=plan.partial,
-            recovery_data=turn.stash,
-            body=turn.body,
+            partial=own(plan.partial),
+            recovery_data=own(turn.stash),
+            body=own(turn.body),
             client_tools=turn.client_tools,
             cause=self._cause or session.fold.budget.cause,
-            inputs=tuple(entry.record for entry in entries if entry is not None),
+            inputs=tuple(own(entry.record) for entry in entries if entry is not None),
         )
 
     def scheduled(self, found: Incident, left: float) -> None:

@@ -19,6 +19,7 @@ from .core.blocks import Sizes
 from .core.calls import Message
 from .core.chain import Unloaded
 from .core.chunks import delta_of
+from .core.copies import own
 from .core.revive import revive
 from .core.snapshot import encode
 from .editing import context_record, history_record, state_record
@@ -104,7 +105,7 @@ class Scribe(Found):
             # Heartbeats, which change nothing, may stand between what was applied and this.
             self.fold.cursor = last - len(bodies)
             for number, body in enumerate(bodies, self.fold.cursor + 1):
-                self.fold.apply({"id": number, "ts": now, **body})
+                self.fold.apply({"id": number, "ts": now, **own(body)})  # a caller may hold what is in it
 
     def stored(self, body: dict[str, Any]) -> tuple[dict[str, Any], Large]:
         """The body as it is stored, and what of it was stored apart for that. Raises TooLarge before

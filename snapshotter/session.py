@@ -31,6 +31,7 @@ from .core import moves
 from .core.blocks import DEFAULT, Sizes
 from .core.budget import Incident
 from .core.calls import Message
+from .core.copies import Copies
 from .core.fold import Fold
 from .core.modelview import model_view
 from .core.queue import Item
@@ -104,6 +105,7 @@ class Session(Scribe):
         self._over = False
         self._looked = True  # the boot has just read the in log
         self._notes: list[dict[str, Any]] = []
+        self._copies = Copies()
         self.recovery = recovery or ChatRecovery()
         self._recovering = Recovering(self, self.recovery, cause)
         self._choosing = Choosing(self, on_recovery_boot, overlap, cause)

@@ -29,6 +29,7 @@ from .chunkwriter import Chunk, ChunkWriter
 from .core import moves
 from .core.calls import Message, calls_of, granted
 from .core.cleanup import is_empty
+from .core.copies import Copies, own
 from .core.openturn import OpenTurn
 from .core.queue import Item
 from .core.values import clean
@@ -50,10 +51,11 @@ class Turn(Passing):
         self._session = session
         self._lock = session.clock.waiter()  # locks too are the clock's: a simulation sees who waits
         self._chunks = ChunkWriter(session)
+        self._copies = Copies()
         self._operations: list[dict[str, Any]] = []
         self._ended = False
         self._error: BaseException | None = None
-        self.item = item
+        self._item = item
         self.kind: str = session.resume.kind if item is None else item.kind
         self.status: str | None = None
         self._claimed = claimed
@@ -138,7 +140,7 @@ class Turn(Passing):
                 size=sum(sizes),
                 limit=MAX_BATCH - LIMIT,
             )
-        self._operations.append(body)
+        self._operations.append(own(body))
 
     def _record(self, body: dict[str, Any], flush: Flush) -> None:
         with guarded(), self._lock:
@@ -151,7 +153,7 @@ class Turn(Passing):
 
     def _claim(self) -> None:
         """The first write of an action's turn: only now is it known to answer."""
-        self._session.open_turn(self.item)
+        self._session.open_turn(self._item)
         self._claimed = True
         self._begin()
 
@@ -245,9 +247,9 @@ class Turn(Passing):
 
     def _finish_unanswered(self) -> None:
         """An action without an answer: its operations and its input-applied in one segment."""
-        assert self.item is not None
+        assert self._item is not None
         session = self._session
-        bodies = [*self._operations, moves.applied(sorted({*self.item.ids, *session.plan.spent}))]
+        bodies = [*self._operations, moves.applied(sorted({*self._item.ids, *session.plan.spent}))]
         session.end_segment(bodies)
         self._end("completed")
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from snapshotter.core import moves
 from snapshotter.core.calls import Message
+from snapshotter.core.copies import own, own_item
 from snapshotter.core.fold import Fold
 from snapshotter.core.moves import Body
 from snapshotter.core.openturn import OpenTurn
@@ -83,17 +84,17 @@ def asked_of(fold: Fold, plan: Plan) -> bool:
 
 
 def context_of(session_id: str, fold: Fold, plan: Plan, cause: str | None) -> RecoveryBoot:
-    """What the hook is told."""
+    """What the hook is told; all of it its own copy."""
     turn = fold.open
     assert turn is not None
     return RecoveryBoot(
         session=session_id,
-        messages=list(fold.chain.messages),
-        in_flight=in_flight(fold, turn),
-        partial=plan.partial,
-        pending_tool_calls=plan.pending_calls,
-        pending=list(plan.pending),
-        stash=turn.stash,
+        messages=own(fold.chain.messages),
+        in_flight=own_item(in_flight(fold, turn)),
+        partial=own(plan.partial),
+        pending_tool_calls=own(plan.pending_calls),
+        pending=[own_item(item) for item in plan.pending],
+        stash=own(turn.stash),
         previous_run=turn.run,
         attempt=turn.attempt,
         kind=plan.resume.kind,
@@ -201,11 +202,11 @@ class Choosing:
             record = history_record(session.id, session.fold, "replace", messages=list(plan.chain))
             encode_record(keys.MAX, session.clock.now_ms(), record)
             between.append(record)
-        own = in_flight(session.fold, turn)
-        wanted = [own] if plan.dispatch is None else list(plan.dispatch)
+        mine = in_flight(session.fold, turn)
+        wanted = [mine] if plan.dispatch is None else list(plan.dispatch)
         # Its inputs are spent once its turn is closed, so it comes first or a death in between loses it.
-        items = sorted(wanted, key=lambda item: item.ids != own.ids)
-        known = {item.ids: item for item in (own, *session.plan.pending)}
+        items = sorted(wanted, key=lambda item: item.ids != mine.ids)
+        known = {item.ids: item for item in (mine, *session.plan.pending)}
         items = [known[item.ids] for item in items if item.ids in known]
         if not items:
             return Choice(
