@@ -30,6 +30,7 @@ from snapshotter.turn import Turn
 
 from .aborts import Aborts, Signal
 from .continuation import COALESCE, Continuations
+from .status import Outcome, outcome_of
 from .submit import DEBOUNCE_MS, Decision, Policy, Submits
 from .turnqueue import TurnQueue
 
@@ -40,9 +41,10 @@ _OVERLAP = {"merge": "merge", "latest": "latest", "debounce": "latest"}
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a submit, with the receipt of its input.
+    """What became of a submit, with the receipt of its input; `outcome` is how the turn ended, where this
+    call answered it (for a person: `outcome.error`).
 
-    answered     its turn has ended, or one that stands for it
+    answered     its turn has ended, or one that stands for it: see `outcome`
     superseded   a later submit's turn will stand for it; it is in the history, or will be
     owed         durable and not answered: its turn was released; the next worker answers it
     stale        the session was cleared meanwhile
@@ -51,6 +53,7 @@ class Submitted:
 
     status: str
     receipt: Receipt | None = None
+    outcome: Outcome | None = None
 
 
 class _Desk:
@@ -82,7 +85,17 @@ class _Desk:
 
 
 class ChatHost:
-    """See the module's docstring. Safe to share between threads."""
+    """See the module's docstring. Safe to share between threads.
+
+    `answer(turn: Turn, signal: Signal)`: a plain function that writes the turn's chunks; what it returns is
+    not looked at, what it raises releases the turn and is raised by `submit`. `policy`: `queue`, `merge`,
+    `latest`, `debounce`, `drop` or `Debounce(ms)`, for requests that overlap in this process (those of others
+    queue at the log).
+    `debounce_ms` in milliseconds; `coalesce` in seconds: answers to tools that come within it go on together.
+    `on_error(error: Exception)` is told what a continuation, in its own thread, raises. `boot`: options of
+    `db.boot` for every turn, such as `client_tools` and `tool_policies`.
+    Raises InvalidValue for an `answer` or `on_error` that is no plain function.
+    """
 
     def __init__(
         self,
@@ -141,11 +154,14 @@ class ChatHost:
                 return Submitted("superseded", receipt)
             work = partial(self._work, desk, session_id, receipt, decision, place, signal)
             key = f"{session_id}/{receipt.id}"
-            outcome = desk.queue.run(key, work, generation=generation, joined=release)
+            ran = desk.queue.run(key, work, generation=generation, joined=release)
         finally:
             release()
         desk.continuations.look()
-        return Submitted(outcome.value or "stale", receipt)
+        if ran.value is None:
+            return Submitted("stale", receipt)
+        status, ended = ran.value
+        return Submitted(status, receipt, ended)
 
     def _place(self, desk: _Desk, receipt: Receipt, decision: Decision) -> int | None:
         """Where a submit that can be superseded stands, told to those before it; None for any other. One that
@@ -176,14 +192,17 @@ class ChatHost:
         decision: Decision,
         place: int | None,
         outside: Signal | None,
-    ) -> str:
+    ) -> tuple[str, Outcome | None]:
         with desk.changed:
             if desk.submits.superseded(place):
-                return "superseded"
+                return "superseded", None
         overlap = _OVERLAP.get(decision.policy or "", "queue")
         with self.db.boot(session_id, receipt=receipt, overlap=overlap, **self._boot) as session:
+            before = session.fold.last_turn
             self._run(desk, session, outside, lambda _: session.applied(receipt.id))
-            return "answered" if session.applied(receipt.id) else "owed"
+            if not session.applied(receipt.id):
+                return "owed", None
+            return "answered", None if session.fold.last_turn == before else outcome_of(session.fold)
 
     def _run(
         self, desk: _Desk, session: Session, outside: Signal | None, enough: Callable[[Turn], bool]

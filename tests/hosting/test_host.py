@@ -96,9 +96,11 @@ def test_a_cancel_frees_the_queue_of_a_model_that_hangs(hanging: Hanging) -> Non
     assert hanging.silent.wait(WAIT)
     assert host.cancel(SID, "enough") is True
     assert requests.join() == {"u1": "answered"}
-    outcome = host.db.outcome(SID)
-    assert outcome is not None
-    assert (outcome.status, outcome.reason) == ("aborted", "enough")
+    found = requests.found["u1"]
+    assert isinstance(found, Submitted)
+    assert found.outcome is not None
+    assert (found.outcome.status, found.outcome.reason) == ("aborted", "enough")
+    assert found.outcome == host.db.outcome(SID)
     assert host.wait_for_idle(SID, 0)
 
 
