@@ -152,7 +152,8 @@ class _Work:
         while self.upto > position and any_unsettled(chain.messages[self.upto - 1]):
             self.upto -= 1
         lengths = [len(self._form(at)) + 1 for at in range(position, self.upto)]
-        for start, end in split(lengths, self.to.sizes.large):
+        # Twice: what was split must not be due to be merged again.
+        for start, end in split(lengths, 2 * self.to.sizes.large):
             groups.append(_Group(position + start, position + end))
             pieces.append(Piece(sum(lengths[start:end])))
         return pieces, groups

@@ -142,6 +142,8 @@ class Play:
                     session.current = None
                     break
                 with turn:
+                    if turn.kind == "tool-answers":  # while a message of long ago is continued in its place
+                        turn.edit_history("put", message=user(f"t{self.answers}", "beside"))
                     for chunk in self._said("ask" if "ask" in wants else "run" if "run" in wants else ""):
                         turn.write(chunk)
             assert [n for n in session._notes if n["code"] != "snapshot-unreadable"] == []
