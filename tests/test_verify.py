@@ -10,8 +10,9 @@ import pytest
 
 import snapshotter
 from snapshotter import Database
+from snapshotter.catalogue import all_sessions
 from snapshotter.core.snapshot import VERSION
-from snapshotter.verify import Verdict, all_sessions, verify
+from snapshotter.verify import Verdict, verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.codec import encode_segment

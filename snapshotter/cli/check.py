@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from snapshotter import open as open_database
-from snapshotter.verify import Verdict, all_sessions
+from snapshotter.catalogue import all_sessions
+from snapshotter.verify import Verdict
 from snapshotter.verify import verify as verify_session
 
 from .examine import examine
