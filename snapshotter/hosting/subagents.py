@@ -71,13 +71,13 @@ class Child:
         self._told = float("-inf")
 
     def ask(
-        self, db: Database, message: Message | str, answer: Callable[[Turn], Iterable[Any]], **options: Any
+        self, db: Database, message: Message | str, chunks_of: Callable[[Turn], Iterable[Any]], **options: Any
     ) -> Message | None:
         """Ask the child and run it to its end; its answer to this message, None where it gave none (see
         `state_of`).
 
-        `answer(turn)` makes the chunks of each of its turns. `options` go to `boot`. Raises Busy while
-        another worker is at it, and what `answer` raises; the child's turn is released then. Raises Gap where
+        `chunks_of(turn)` returns the chunks of each of its turns. `options` go to `boot`. Raises Busy while
+        another worker is at it, and what `chunks_of` raises; the child's turn is released then. Raises Gap where
         the answer was given before, and the child's log is trimmed since.
         """
         key = f"{self.key}:{_digest(message)}"  # a model that is asked again may ask something else
@@ -88,7 +88,7 @@ class Child:
             for turn in session.turns():
                 mine = not own.isdisjoint(record["id"] for record in turn.inputs)
                 with turn:
-                    for _ in self.tee(turn, answer(turn)):
+                    for _ in self.tee(turn, chunks_of(turn)):
                         pass
                     if self._parent.stopped:
                         turn.abort("the parent was stopped")
