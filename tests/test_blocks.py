@@ -152,7 +152,9 @@ def test_a_change_in_a_block_seals_that_block_anew_and_no_other(place: Place) ->
     place.db.approve(SID, "ap1", approved=True)
     with place.db.boot(SID, window=3) as session, first_turn(session) as turn:
         assert turn.message_id == "asked"
-        write_all(turn, [{"type": "tool-output-available", "toolCallId": "c1", "output": 1}, *saying("y" * 3_000)])
+        write_all(
+            turn, [{"type": "tool-output-available", "toolCallId": "c1", "output": 1}, *saying("y" * 3_000)]
+        )
     after = rows(place)
     assert "open" not in after[0]
     assert after[0]["key"] != before[0]["key"]
@@ -342,9 +344,14 @@ def test_a_block_that_is_not_what_the_snapshot_says_is_corrupt(place: Place, fie
 
 @pytest.mark.parametrize(
     "row",
-    [{}, {"key": "x", "count": 1, "bytes": 2}, {"key": f"{'a' * 64}-n", "count": 0, "bytes": 2}]
-    + [{"key": f"{'a' * 64}-n", "count": 1, "bytes": 1 << 40}]
-    + [{"key": f"{'a' * 64}-n", "count": 1, "bytes": 2, "open": 1}, "x"],
+    [
+        {},
+        "x",
+        {"key": "x", "count": 1, "bytes": 2},
+        {"key": f"{'a' * 64}-n", "count": 0, "bytes": 2},
+        {"key": f"{'a' * 64}-n", "count": 1, "bytes": 1 << 40},
+        {"key": f"{'a' * 64}-n", "count": 1, "bytes": 2, "open": 1},
+    ],
 )
 def test_a_row_of_another_shape_is_corrupt(row: Any) -> None:
     with pytest.raises(Corrupt, match="blocks"):

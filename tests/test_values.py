@@ -1,0 +1,356 @@
+"""Large chunks and messages are stored apart, once, and nobody who reads them notices."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from chat_samples import SID, Place, call, die, first_turn, result, saying, text, user, write_all
+
+from snapshotter import Conflict, Corrupt, InvalidValue, Missing, TooLarge, Unknown, aio
+from snapshotter.core.blocks import Sizes
+from snapshotter.core.contract import fold_records
+from snapshotter.errors import Refused
+from snapshotter.verify import verify
+from streams.records import LIMIT
+from streams.testing.faults import Fault
+
+SIZES = Sizes(inline=1_000, tail=6_000, turns=6, value=1_000)
+LARGE = "r" * 1_500
+
+ROOMY = replace(SIZES, inline=6_000)
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place(sizes=SIZES)
+
+
+def values(place: Place) -> dict[str, bytes]:
+    return place.stored("values/")
+
+
+def looked_up(place: Place, output: Any = LARGE) -> None:
+    """A turn with a tool whose result is large."""
+    place.send("u1")
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        write_all(turn, [{"type": "start", "messageId": "a1"}, call(), result(output=output), *text("found")])
+
+
+# -- the out log -----------------------------------------------------------------------------------------
+
+
+def test_a_large_chunk_is_a_value_and_its_record_names_it(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        write_all(turn, [{"type": "start"}, call(), result(output=LARGE)])
+        ((key, data),) = values(place).items()
+    (record,) = [r for r in place.records() if "ref" in r]
+    assert set(record) == {"id", "ts", "ref"}
+    assert key == f"values/{SID}/{record['ref']['key']}.json"
+    assert record["ref"]["bytes"] == len(data)
+    assert record["ref"]["key"].startswith(hashlib.sha256(data).hexdigest() + "-")
+    assert orjson.loads(data) == result(output=LARGE)
+
+
+def test_every_reader_sees_the_chunk(place: Place) -> None:
+    looked_up(place)
+    for key in place.stored("sessions/"):
+        place.bucket.inner.delete(key)
+    assert place.db.history(SID)[1]["parts"][0]["output"] == LARGE
+    chunk = result(output=LARGE)
+    assert chunk in [record.get("chunk") for record in place.db.records(SID, "out")]
+    assert chunk in [event.record.get("chunk") for event in place.db.follow(SID, timeout=0)]
+    assert not any("ref" in event.record for event in place.db.follow(SID, timeout=0))
+    number = next(r["id"] for r in place.records() if "ref" in r)
+    assert next(iter(place.db.records(SID, "out", after=number - 1)))["chunk"] == chunk
+    assert verify(place.db, SID).problems == []
+
+
+def test_an_interrupted_turn_finds_it_with_one_round_trip_more(place: Place) -> None:
+    place.send("u1")
+    session = place.db.boot(SID)
+    turn = first_turn(session)
+    write_all(turn, [{"type": "start"}, call(), result(output=LARGE)])
+    die(session)
+    again = place.db.peek(SID)
+    assert again.partial is not None
+    assert again.partial["parts"][0]["output"] == LARGE
+    assert again.booted.round_trips == 3
+
+
+def test_a_value_is_not_written_for_a_chunk_that_is_refused(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        turn.write({"type": "start"})
+        with pytest.raises(TooLarge) as caught:
+            turn.write({"type": "data-x", "data": "x" * LIMIT})
+        with pytest.raises(InvalidValue):
+            turn.write({"type": "data-x", "data": ["x" * 2_000, float("nan")]})
+        assert caught.value.limit == LIMIT
+        assert values(place) == {}
+        write_all(turn, text("ok"))
+
+
+def test_a_value_that_cannot_be_written_leaves_the_turn_as_it_was(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        write_all(turn, [{"type": "start"}, call()])
+        place.bucket.plan.append(Fault("put", key="values/", times=0, seconds=30.0))
+        with pytest.raises(Unknown):
+            turn.write(result(output=LARGE))
+        assert turn.message["parts"][0]["state"] == "input-available"
+        place.bucket.plan.clear()
+        write_all(turn, [result(output=LARGE), *text("ok")])
+    assert place.db.history(SID)[1]["parts"][0]["output"] == LARGE
+
+
+def test_who_was_frozen_before_the_record_was_durable_stores_the_value_again(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        write_all(turn, [{"type": "start"}, call()])
+
+        def tidy(asked: Any, when: str) -> None:
+            if when == "after" and asked.verb == "put" and asked.key.startswith("out/"):
+                for key in values(place):
+                    place.bucket.inner.delete(key)
+
+        place.bucket.hook = tidy
+        turn.write(result(output=LARGE))
+        place.bucket.hook = None
+        write_all(turn, text("ok"))
+    assert place.db.history(SID)[1]["parts"][0]["output"] == LARGE
+
+
+def test_the_async_door_never_waits_for_a_value_in_the_loop(place: Place) -> None:
+    place.send("u1")
+    threads: list[bool] = []
+
+    def note(asked: Any, when: str) -> None:
+        if asked.key.startswith("values/"):
+            try:
+                asyncio.get_running_loop()
+                threads.append(True)
+            except RuntimeError:
+                threads.append(False)
+
+    place.bucket.hook = note
+
+    async def answer() -> None:
+        db = aio.AsyncDatabase(place.db)
+        async with await db.boot(SID) as session:
+            async for turn in session.turns():
+                async with turn:
+                    for chunk in [{"type": "start"}, call(), result(output={"deep": [LARGE]}), *text(LARGE)]:
+                        await turn.write(chunk)
+
+    asyncio.run(answer())
+    assert threads
+    assert not any(threads)
+    # The result and the message; a delta is packed with others, and large only from 64 Ki characters on.
+    assert len(values(place)) == 2
+
+
+# -- the in log ------------------------------------------------------------------------------------------
+
+
+def test_a_large_message_is_a_value_and_is_answered_as_any(place: Place) -> None:
+    message = user("u1", LARGE)
+    receipt = place.db.send(SID, message)
+    (record,) = place.records("in")
+    assert "message" not in record
+    assert place.db.history(SID) == [message]
+    with place.db.boot(SID, receipt=receipt) as session, first_turn(session) as turn:
+        assert turn.messages == [message]
+        write_all(turn, saying("ok"))
+    assert place.db.history(SID)[0] == message
+    assert len(values(place)) == 1
+    assert verify(place.db, SID).problems == []
+
+
+def test_sending_it_again_is_one_message_and_one_value(place: Place) -> None:
+    first = place.db.send(SID, user("u1", LARGE))
+    assert place.db.send(SID, user("u1", LARGE)).id == first.id
+    assert len(values(place)) == 1
+    with pytest.raises(Conflict):
+        place.db.send(SID, user("u1", LARGE + "!"))
+    assert len(values(place)) == 1
+    place.db.edit(SID, "u1", user("u1", LARGE + "!"))
+    assert place.records("in")[1]["ref"]["bytes"] > 1_000
+
+
+def test_a_message_above_the_limit_is_refused_before_anything_is_written(place: Place) -> None:
+    with pytest.raises(TooLarge) as caught:
+        place.db.send(SID, user("u1", "x" * LIMIT))
+    assert caught.value.limit == LIMIT
+    assert place.space.order == []
+
+
+def test_who_was_frozen_while_sending_stores_the_value_again(place: Place) -> None:
+    def tidy(asked: Any, when: str) -> None:
+        if when == "after" and asked.verb == "put" and asked.key.startswith("in/"):
+            for key in values(place):
+                place.bucket.inner.delete(key)
+
+    place.bucket.hook = tidy
+    place.db.send(SID, user("u1", LARGE))
+    assert place.db.history(SID) == [user("u1", LARGE)]
+
+
+# -- the snapshot ----------------------------------------------------------------------------------------
+
+
+def apart(place: Place) -> list[dict[str, Any]]:
+    document = orjson.loads(place.stored("sessions/")[f"sessions/{SID}/snapshot.json"])
+    return [message for message in document["messages"] if "ref" in message]
+
+
+def test_a_large_message_in_a_short_session_stays_in_the_document() -> None:
+    place = Place(sizes=ROOMY)
+    place.db.send(SID, user("u1", LARGE))
+    place.answer()
+    assert apart(place) == []
+
+
+def test_a_large_message_of_a_long_history_is_written_once(place: Place) -> None:
+    place.db.send(SID, user("u1", LARGE))
+    place.answer("y" * 1_500)
+    for number in range(2, 30):
+        place.send(f"u{number}")
+        place.answer("z" * 700)
+    # The question's, from the log; the answer's, from the first checkpoint with blocks.
+    assert len(values(place)) == 2
+    with place.db.boot(SID) as session:
+        assert session.messages[0] == user("u1", LARGE)
+        assert session.messages[1]["parts"][1]["text"] == "y" * 1_500
+        session.edit_history("put", message=user("u2", "another " * 200))
+    assert len(values(place)) == 3
+    assert place.db.history(SID)[2] == user("u2", "another " * 200)
+    assert verify(place.db, SID).problems == []
+
+
+@pytest.mark.parametrize("op", ["put", "replace"])
+def test_an_edit_with_large_messages_names_them(place: Place, op: str) -> None:
+    place.send("u1")
+    place.answer()
+    messages = [user("u1", LARGE), user("h2", "s"), user("h3", LARGE + "!")]
+    with place.db.boot(SID) as session:
+        if op == "put":
+            session.edit_history("put", message=messages[0])
+        else:
+            session.edit_history("replace", messages=messages)
+        session.set_context("u1", [user("sum", LARGE)])
+    (history,), (context,) = place.controls("history"), place.controls("context")
+    assert ("ref" in history) == (op == "put")
+    assert context["messages"][0].keys() == {"ref"}
+    for _ in range(2):
+        found = place.db.peek(SID)
+        assert found.context == {"upto": "u1", "messages": [user("sum", LARGE)]}
+        assert found.messages[0] == messages[0]
+        assert op == "put" or found.messages == messages
+        for key in place.stored("sessions/"):
+            place.bucket.inner.delete(key)
+
+
+def test_a_large_context_is_written_once_in_a_long_session(place: Place) -> None:
+    for number in range(12):
+        place.send(f"u{number}")
+        place.answer("z" * 700)
+    with place.db.boot(SID) as session:
+        session.set_context("u3", [user("sum", LARGE)])
+    before = len(values(place))
+    for number in range(12, 30):
+        place.send(f"u{number}")
+        place.answer("z" * 700)
+    assert len(values(place)) <= before + 1
+    assert place.db.peek(SID).context == {"upto": "u3", "messages": [user("sum", LARGE)]}
+
+
+# -- damage ----------------------------------------------------------------------------------------------
+
+
+def lose(place: Place, how: str) -> Iterator[type[Exception]]:
+    for key, data in values(place).items():
+        if how == "gone":
+            place.bucket.inner.delete(key)
+        else:
+            place.bucket.inner.put(key, {"empty": b"", "flipped": data[:-1] + b"?"}[how])
+    yield Corrupt if how == "flipped" else Missing
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "flipped"])
+def test_a_value_that_is_lost_is_told_by_its_name(place: Place, how: str) -> None:
+    place.db.send(SID, user("u1", LARGE))
+    (key,) = values(place)
+    (kind,) = lose(place, how)
+    for read in (place.db.peek, place.db.history, lambda s: list(place.db.records(s, "in"))):
+        with pytest.raises(kind) as caught:
+            read(SID)
+        assert getattr(caught.value, "key", None) == key
+    assert {p.code for p in verify(place.db, SID).problems} == {"missing" if kind is Missing else "corrupt"}
+
+
+def test_a_value_that_nothing_needs_any_more_bricks_nothing() -> None:
+    """A short session has its messages in the document: the log's values are history."""
+    place = Place(sizes=ROOMY)
+    place.db.send(SID, user("u1", LARGE))
+    place.answer()
+    for key in values(place):
+        place.bucket.inner.delete(key)
+    place.send("u2")
+    place.answer("on")
+    assert [m["role"] for m in place.db.history(SID)] == ["user", "assistant"] * 2
+
+
+def test_an_applied_input_without_its_value_is_known_by_its_key(place: Place) -> None:
+    """It is read only because the input below it is still owed."""
+    place.db.send(SID, user("u1"))
+    place.db.send(SID, {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": LARGE}]})
+    with place.db.boot(SID) as session:
+        assert session.plan.spent == [2]
+        session._edit([{"control": "input-applied", "inputs": [2]}])
+    for key in values(place):
+        place.bucket.inner.delete(key)
+    found = place.db.peek(SID)
+    assert [item.ids for item in found.pending] == [(1,)]
+
+
+def test_a_window_does_not_ask_for_the_values_of_older_messages(place: Place) -> None:
+    place.db.send(SID, user("u1", LARGE))
+    place.answer("y" * 1_500)
+    for number in range(2, 200):
+        place.send(f"u{number}")
+        place.answer("z" * 3_000)
+    assert len(values(place)) > 100
+    place.bucket.inner.delete(f"values/{SID}/{place.records('in')[0]['ref']['key']}.json")
+    with pytest.raises(Missing):
+        place.db.peek(SID)
+    with place.db.boot(SID, window=0) as session:
+        assert session.messages[-1]["parts"][1]["text"] == "z" * 3_000
+        assert session.report == []
+
+
+@pytest.mark.parametrize(
+    "ref", [None, {}, {"key": "x", "bytes": 1}, {"key": f"{'a' * 64}-n", "bytes": 1 << 40}]
+)
+def test_a_reference_of_another_shape_is_corrupt(place: Place, ref: Any) -> None:
+    from streams.codec import encode_segment
+
+    record = {"id": 1, "ts": 1, "kind": "message", "ref": ref}
+    place.bucket.inner.put("in/chat/9999999999999998-1.jsonl", encode_segment("in", [record], nonce="n"))
+    with pytest.raises(Corrupt):
+        place.db.peek(SID)
+
+
+def test_a_record_alone_says_where_its_value_is_read(place: Place) -> None:
+    place.db.send(SID, user("u0", LARGE))
+    with pytest.raises(Refused, match="stored apart"):
+        fold_records(place.records("in"), [])
+    looked_up(place)
+    with pytest.raises(Refused, match="stored apart"):
+        fold_records([{"id": 1, "kind": "close"}, {"id": 2, "kind": "close"}], place.records())
