@@ -42,15 +42,13 @@ TROUBLES = ("kill", "zombie", "pause", "restart", "stall", "full")
 
 @dataclass
 class Report:
-    """What one drill did and found. `woken`: zombies that woke when another worker had their session;
-    `killed`: the killed by the last event that they noted; `given_up`: turns sealed as exhausted; `errors`:
-    by type; `wrong`: all that must not be."""
+    """What one drill did and found. `killed`: the killed by the last event that they noted; `given_up`: turns
+    sealed as exhausted; `errors`: by type; `wrong`: all that must not be."""
 
     store: str
     seed: int
     seconds: float
     troubles: dict[str, int]
-    woken: int
     sessions: int
     events: dict[str, int]
     errors: dict[str, int]
@@ -89,7 +87,6 @@ def drill(
         seed=seed,
         seconds=round(time.monotonic() - began, 1),
         troubles={name: director.counts[name] for name in TROUBLES},
-        woken=director.counts["woken"],
         sessions=len(director.sessions),
         events=dict(Counter(event["what"] for event in events)),
         errors=errors_of(events),
@@ -144,7 +141,7 @@ def lines_of(found: Report) -> list[str]:
     events, troubles = found.events, found.troubles
     rows = {
         "kills": f"{troubles['kill']} (after {counts(found.killed)})",
-        "zombies": f"{troubles['zombie']} ({found.woken} woken behind another worker)",
+        "zombies": f"{troubles['zombie']} (each woke behind another worker)",
         "pauses": troubles["pause"],
         "server restarts": troubles["restart"],
         "server stalls": troubles["stall"],

@@ -285,7 +285,9 @@ class Director:
                 self._sends.append((0.0, job))
             return
         self._workers.remove(actor)
-        self._zombies = [zombie for zombie in self._zombies if zombie.actor is not actor]
+        for zombie in [each for each in self._zombies if each.actor is actor]:
+            self._zombies.remove(zombie)
+            self._again("zombie")
         if job is not None:
             task = self._task_of(job)
             task.held.discard(actor)
@@ -314,14 +316,20 @@ class Director:
         return True
 
     def _wake(self, now: float) -> None:
-        """Let those zombies go on whose session is in other hands."""
+        """Let those zombies go on whose session is in other hands. One that nobody came after was none."""
         for zombie in list(self._zombies):
             at_work = zombie.handed is not None and now >= zombie.handed + zombie.pause
             amid = at_work and not zombie.after_done
             if amid or zombie.task.done or now > zombie.since + ZOMBIE_SECONDS:
                 self._zombies.remove(zombie)
                 zombie.actor.go_on()
-                self.counts["woken"] += zombie.handed is not None
+                if zombie.handed is None:
+                    self._again("zombie")
+
+    def _again(self, kind: str) -> None:
+        """It came to nothing, so it is made up for."""
+        self._schedule.insert(0, kind)
+        self.counts[kind] -= 1
 
     def _pause(self, now: float) -> bool:
         running = [actor for actor in (*self._workers, *self._clients) if actor.job and not actor.stopped]
