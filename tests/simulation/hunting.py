@@ -6,11 +6,12 @@ objects: readings) and requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import exhaustive
 import tampering
+from mutating import Mutant
 from stories import STORIES
 from world import run_seed
 
@@ -80,6 +81,21 @@ def best(mutant: str) -> str:
     """The hunt for this mutant."""
     (name,) = [name for name, mutants in BEST.items() if mutant in mutants]
     return name
+
+
+def table(mutants: Iterable[Mutant], seeds: int = 0) -> Iterator[str]:
+    """The mutants as the lines of a Markdown table; with `seeds`, also which of so many is the first that
+    catches each."""
+    more = bool(seeds)
+    yield "| mutant | what it breaks | caught by the rule | in | schedules | requests |" + " seed |" * more
+    yield "| --- | --- | --- | --- | ---: | ---: |" + " ---: |" * more
+    for mutant in mutants:
+        with mutant.patch():
+            caught = hunt(best(mutant.name))
+            first = next((seed for seed in range(seeds) if run_seed(seed).violations), "")
+        rule = caught.rule or "**not caught**"
+        numbers = [f"{caught.schedules:,}", f"{caught.calls:,}" if caught.calls else "", *[str(first)] * more]
+        yield f"| {' | '.join([mutant.name, mutant.breaks, rule, caught.where, *numbers])} |"
 
 
 def hunt(name: str) -> Caught:

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
 from breaking import append_elsewhere, keep_plan, put_with_retries, save_ahead, whole_lines
+from hunting import table
 from mutating import Edit, Mutant
 
 from snapshotter import incoming, loading, saving, sending
@@ -394,3 +396,15 @@ if kind == "finish" and not self.strict:
 ]
 
 MUTANTS = [*STREAMS, *SNAPSHOTS, *WORKERS]
+
+
+@click.command()
+@click.option("--seeds", default=0, help="Look for the first of so many seeds that catches each, too.")
+def main(seeds: int) -> None:
+    """Hunt every mutant; a Markdown table."""
+    for line in table(MUTANTS, seeds):
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()
