@@ -7,6 +7,7 @@ again with the same message and carries on: nothing is answered twice, no tool i
 """
 
 import sys
+from uuid import uuid4
 
 import snapshotter
 
@@ -53,11 +54,12 @@ def handler(event, db):
 
 
 def main(url):
+    chat = f"shop-{uuid4().hex[:8]}"  # a session of its own for each run
     with snapshotter.open(url) as db:
-        event = {"receipt": str(db.send("shop", "Charge me five.")), "seconds_left": 60.0}
+        event = {"receipt": str(db.send(chat, "Charge me five.")), "seconds_left": 60.0}
         assert handler(event, db)
         assert handler(event, db), "a second delivery finds it answered"
-        _, answer = db.history("shop")
+        _, answer = db.history(chat)
         print("".join(part.get("text", "") for part in answer["parts"]))
         assert charged == [5]
         print("ok")

@@ -5,6 +5,7 @@ python examples/agent_worker_async.py file:///tmp/chats
 
 import asyncio
 import sys
+from uuid import uuid4
 
 import snapshotter
 from snapshotter import aio
@@ -53,11 +54,12 @@ async def handler(event, db):
 
 
 async def main(url):
+    chat = f"shop-{uuid4().hex[:8]}"  # a session of its own for each run
     async with aio.open(url) as db:
-        event = {"receipt": str(await db.send("shop", "Charge me five.")), "seconds_left": 60.0}
+        event = {"receipt": str(await db.send(chat, "Charge me five.")), "seconds_left": 60.0}
         assert await handler(event, db)
         assert await handler(event, db), "a second delivery finds it answered"
-        _, answer = await db.history("shop")
+        _, answer = await db.history(chat)
         print("".join(part.get("text", "") for part in answer["parts"]))
         assert charged == [5]
         print("ok")

@@ -6,6 +6,7 @@ The worker that asked is long gone when the person answers. The next one continu
 """
 
 import sys
+from uuid import uuid4
 
 import snapshotter
 
@@ -41,14 +42,15 @@ def work(db, receipt):
 
 
 def main(url):
+    chat = f"files-{uuid4().hex[:8]}"  # a session of its own for each run
     with snapshotter.open(url) as db:
-        work(db, db.send("files", "Delete a.txt, please."))
-        waiting = db.peek("files")
+        work(db, db.send(chat, "Delete a.txt, please."))
+        waiting = db.peek(chat)
         print("waits for an answer:", waiting.resume.kind, waiting.resume.message_id)
         assert waiting.resume.kind == "waiting"
 
-        work(db, db.approve("files", "p1"))
-        _, answer = db.history("files")
+        work(db, db.approve(chat, "p1"))
+        _, answer = db.history(chat)
         print(answer["parts"][-1]["text"])
         calls = [part for part in answer["parts"] if part["type"] == "tool-delete"]
         assert [call["state"] for call in calls] == ["output-available"]

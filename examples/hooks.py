@@ -7,6 +7,7 @@ the person asked, and lets it be answered anew. Everything is kept in a dictiona
 """
 
 import sys
+from uuid import uuid4
 
 import snapshotter
 from snapshotter.hosting import RecoveryPlan
@@ -56,26 +57,27 @@ def work(db, session_id, *, die=False):
 
 
 def main(url):
+    chat = f"hooks-{uuid4().hex[:8]}"  # a session of its own for each run
     with snapshotter.open(url, hydrate=hydrate, on_recovery_boot=on_recovery_boot) as db:
         question = {"id": "q1", "role": "user", "parts": [{"type": "text", "text": "What do you see?"}]}
-        db.send("hooks", question)
-        store("hooks", question)
+        db.send(chat, question)
+        store(chat, question)
         try:
-            work(db, "hooks", die=True)
+            work(db, chat, die=True)
         except Died:
             print("the first worker died")
-        print("recovering:", db.recovering("hooks"))
+        print("recovering:", db.recovering(chat))
         db.clock.sleep(2)  # the pause before a further attempt
-        work(db, "hooks")
-        answer = db.history("hooks")[-1]["parts"][-1]["text"]
+        work(db, chat)
+        answer = db.history(chat)[-1]["parts"][-1]["text"]
         print(answer)
-        print("outcome:", db.outcome("hooks").status)
+        print("outcome:", db.outcome(chat).status)
         assert answer == "I see 1 message(s), and that is all."
-        assert DATABASE["hooks"].keys() == {message["id"] for message in db.history("hooks")}
-        assert [message["role"] for message in db.history("hooks")] == ["user", "assistant"]
+        assert DATABASE[chat].keys() == {message["id"] for message in db.history(chat)}
+        assert [message["role"] for message in db.history(chat)] == ["user", "assistant"]
         DATABASE.clear()
-        db.clear("hooks")
-        assert db.history("hooks") == []
+        db.clear(chat)
+        assert db.history(chat) == []
     print("ok")
 
 

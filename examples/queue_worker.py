@@ -8,6 +8,7 @@ did not raise `Retryable`.
 
 import sys
 from collections import deque
+from uuid import uuid4
 
 import snapshotter
 
@@ -31,9 +32,10 @@ def agent(messages, *, die):
 
 
 def main(url):
+    chat = f"counting-{uuid4().hex[:8]}"  # a session of its own for each run
     calls = 0
     with snapshotter.open(url, stable_timeout=0.0) as db:
-        receipt = str(db.send("counting", "Count to three."))
+        receipt = str(db.send(chat, "Count to three."))
         queue = deque([receipt, receipt, receipt])  # delivered three times
         while queue:
             message = queue.popleft()
@@ -52,7 +54,7 @@ def main(url):
                 print("a worker died in the middle of its answer")
                 queue.append(message)
 
-        history = db.history("counting")
+        history = db.history(chat)
         assert [message["role"] for message in history] == ["user", "assistant"]
         assert history[1]["parts"][1]["text"] == "One two three."
         assert calls == 2, "one call that died, one that answered; the other deliveries cost nothing"

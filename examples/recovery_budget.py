@@ -7,6 +7,7 @@ and the person's next message is answered as if nothing had been.
 """
 
 import sys
+from uuid import uuid4
 
 import snapshotter
 from snapshotter import ChatRecovery
@@ -27,6 +28,7 @@ def agent(asked):
 
 
 def main(url):
+    chat = f"chat-{uuid4().hex[:8]}"  # a session of its own for each run
     calls, told = 0, []
     recovery = ChatRecovery(
         max_interrupted_attempts=3,
@@ -40,7 +42,7 @@ def main(url):
         nonlocal calls
         # What the queue knows: how often it has delivered this, and how the last worker ended.
         cause = "out_of_memory" if delivery > 1 else None
-        with db.boot("chat", cause=cause) as session:
+        with db.boot(chat, cause=cause) as session:
             for turn in session.turns():
                 calls += 1
                 with turn:
@@ -48,21 +50,21 @@ def main(url):
                         pass
 
     with snapshotter.open(url, recovery=recovery) as db:
-        db.send("chat", "Look at this picture")
+        db.send(chat, "Look at this picture")
         for delivery in range(1, 5):
             try:
                 work(delivery)
             except MemoryError:
-                print(f"worker {delivery} died; the next one would {db.peek('chat').incident.decision}")
+                print(f"worker {delivery} died; the next one would {db.peek(chat).incident.decision}")
         assert calls == 3, "the budget is what it costs at most"
         assert told == [("in1", "out_of_memory")]
-        outcome = db.peek("chat").fold.last_turn
+        outcome = db.peek(chat).fold.last_turn
         assert outcome["status"] == "exhausted"
         assert outcome["error"] == "That message is too much for me."
 
-        db.send("chat", "Then read this text")
+        db.send(chat, "Then read this text")
         work(1)
-        assert db.history("chat")[-1]["parts"][-1]["text"] == "I see your text."
+        assert db.history(chat)[-1]["parts"][-1]["text"] == "I see your text."
         print("ok")
 
 

@@ -46,7 +46,7 @@ _COMMANDS = {
     "replay": "cases",
     "fold": "cases",
     "classify": "cases",
-    "incident": "cases",
+    "incident": "incident",
 }
 
 _HELP = """Durable sessions for chat agents, in a bucket.

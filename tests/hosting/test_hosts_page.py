@@ -16,7 +16,7 @@ def test_the_blocks_print_what_they_promise(tmp_path: Path) -> None:
     promised = [found[1] for block in BLOCKS for found in re.finditer(r"^print\(.*\)  # (.+)$", block, re.M)]
     for block in BLOCKS:
         exec(block.replace("/tmp/chats", str(tmp_path)), namespace)
-    assert len(promised) == 4
+    assert len(promised) == 5
     assert printed == promised
 
 
