@@ -45,7 +45,7 @@ def play(story: Story, path: Path, calls: list[int]) -> None:
         with small.world:
             story.told(small)
             small.world.run()
-            if not small.struck:
+            if not small.struck and not small.tidied:
                 _nobody_waits(small)
             small.settle_all()
     except Stuck as stuck:

@@ -42,6 +42,7 @@ BEST = {
     "stopped": ("receipt-is-enough", "stop-not-watched", "stop-forgotten", "spent-not-recorded"),
     "again": ("next-place-unread", "duplicate-answered", "duplicate-appended"),
     "edited": ("one-cursor", "edit-keeps-the-rest"),
+    "tidied": ("sleeper-does-not-look",),
     "shown": ("input-not-reread",),
     "followed": ("unpack-off-by-one",),
     "doomed": ("budget-never-ends", "no-pause", "give-up-forgets"),

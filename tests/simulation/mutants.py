@@ -13,9 +13,7 @@ Left out, since no user could tell the difference:
   write is for the same place under a new nonce, and the store refuses it or it is the first to land. What
   hurts is to go on as if the place had been won (`unknown-is-written`, `no-fence`).
 * A turn-complete that does not end its segment: it is flushed at once, and that seals the segment.
-* A writer that slept and does not look again (`Writer._look_again`): nothing deletes a segment yet, so a
-  place that was taken stays taken and the create itself finds out.
-* Epochs that do not grow: no rule rests on them until sessions can be deleted (FORMAT.md).
+* Epochs that do not grow: no rule of these worlds rests on them; a deleted session's return does (FORMAT.md).
 """
 
 from __future__ import annotations
@@ -97,6 +95,11 @@ STREAMS = [
             "if len(asked) == 1:\n    raise\nfound = self._find_own(key, data, nonce)",
         ),
         helpers=(put_with_retries,),
+    ),
+    _mutant(
+        "sleeper-does-not-look",
+        "a writer that slept for hours takes a place that was tidied away for free",
+        (Writer._look_again, "if before is None or abs(date - before) <= HALF_AGE_MS:", "if True:"),
     ),
     _mutant(
         "unknown-is-written",

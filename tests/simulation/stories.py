@@ -13,6 +13,8 @@ from plan import Deed, Fate
 from smallworld import SESSION, SmallWorld
 
 from snapshotter.database import Database
+from snapshotter.maintenance.compacting import compact
+from snapshotter.maintenance.rules import Rules
 from snapshotter.session import Session
 from snapshotter.turn import Turn
 
@@ -245,6 +247,25 @@ def followed(small: SmallWorld) -> None:
     small.client("follower", follow)
 
 
+def tidied(small: SmallWorld) -> None:
+    """Somebody tidies up, and whoever slept for three hours finds a place free that was taken before."""
+    small.tidied, small.sleep = True, 3 * 3600.0
+
+    def send(db: Database, name: str) -> None:
+        say(small, db, name, "q1", "tool 2")
+        small.deliver("q1", kind=Steady)
+        db.clock.sleep(200.0)
+        say(small, db, name, "q2")
+        small.deliver("q2", kind=Steady)
+
+    def tidy(db: Database, _: str) -> None:
+        db.clock.sleep(2 * 3600.0)
+        compact(db, SESSION, rules=Rules(minimum_age=3600.0))
+
+    small.client("sender", send)
+    small.client("keeper", tidy)
+
+
 @dataclass(frozen=True)
 class Story:
     """`faults` and `most` bound the search: so many faults, deviations of so high a cost. `limit`: schedules
@@ -273,6 +294,7 @@ STORIES = [
     Story("edited", edited, 0, 1, 3, calm=True),
     Story("edited", edited, 1, 1, 2, limit=300),
     Story("shown", shown, 0, 2, 3, calm=True),
+    Story("tidied", tidied, 1, 1, 2, limit=400),
     Story("doomed", doomed, 0, 0, 1),
     Story("deadly", deadly, 0, 0, 1),
     Story("followed", followed, 0, 1, 3, calm=True),
