@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test simulate drill check minio bench fuzz clean
+.PHONY: help demo test simulate simulate-exhaustive drill check minio bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    kill a worker in the middle of an answer and see the next one carry on"
 	@echo "make test    run the tests"
 	@echo "make simulate SEEDS=1000   as many simulated worlds, each judged (ARGS=\"--jobs 4 --from 5000\")"
+	@echo "make simulate-exhaustive   every schedule of small worlds, far beyond what the tests do"
 	@echo "make drill   kill and stop real processes over real stores (ARGS=\"--kills 300 --store file\")"
 	@echo "make check   linter, formatter, types, import contracts"
 	@echo "make minio   a local MinIO to develop against"
@@ -58,6 +59,9 @@ test: $(VENV)/.test
 SEEDS ?= 1000
 simulate: $(VENV)/.test
 	@$(BIN)/python tests/simulation/run.py --seeds $(SEEDS) $(ARGS)
+
+simulate-exhaustive: $(VENV)/.test
+	@$(BIN)/python tests/simulation/exhaustive.py --full $(ARGS)
 
 drill: $(VENV)/.test
 	@$(BIN)/python tests/drills/drill.py $(ARGS)
