@@ -158,6 +158,7 @@ class Checker:
         interruptions: int = INTERRUPTIONS,
         strict: bool = False,
         processes: bool = False,
+        jumps: bool = False,
     ) -> None:
         self.violations: list[Violation] = []
         self.rotten: set[str] = set()
@@ -167,6 +168,7 @@ class Checker:
         self._interruptions = interruptions
         self._strict = strict
         self._processes = processes
+        self._jumps = jumps
         self._cases: defaultdict[str, Case] = defaultdict(Case)
         self.seen: Counter[str] = Counter()
 
@@ -318,7 +320,7 @@ class Checker:
         stopped = {send.target for send in case.sends.values() if send.kind == "stop"}
         sends = [case.sends[i] for i in ids if i in case.sends and i not in stopped]
         order = [send.id for send in sends if send.kind == "message" and send.id is not None]
-        if order != sorted(order):
+        if order != sorted(order) and not self._jumps:
             self._blame("out of order", f"{ids}, by in id {order}: {_brief(event)}")
 
     def _check_words(self, case: Case, messages: list[Record], event: Event) -> list[str]:

@@ -91,7 +91,12 @@ class Simulation(Cast):
             trace=self.rows if trace else None,
         )
         allowed = {"Unsupported"} if plan.weather.unfenced else set[str]()
-        self.checker = Checker(damage=plan.damage, calm=plan.profile == "calm", allowed=allowed)
+        self.checker = Checker(
+            damage=plan.damage,
+            calm=plan.profile == "calm",
+            allowed=allowed,
+            jumps=any(deed.kind == "jump" for deed in plan.deeds),
+        )
         self.report = Report(plan.seed, plan.profile)
         self.receipts: dict[str, int] = {}
         self.over = False
