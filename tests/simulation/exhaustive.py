@@ -67,10 +67,11 @@ def _nobody_waits(small: SmallWorld) -> None:
         small.stop_if_broken()
 
 
-def explore(story: Story, *, most: int | None = None, limit: int | None = None) -> Found:
-    """Search one story, up to its first violation."""
+def explore(story: Story, *, full: bool = False, most: int | None = None) -> Found:
+    """Search one story, up to its first violation; `full`: to its full bound, however long it takes."""
     logging.getLogger("snapshotter").setLevel(logging.CRITICAL)
-    search = Search(story.most if most is None else most, story.limit if limit is None else limit)
+    bound = story.full if full else story.most
+    search = Search(bound if most is None else most, None if full else story.limit)
     found = Found(story, search)
     calls: list[int] = []
 
@@ -104,12 +105,12 @@ def replay(story: Story, choices: Sequence[int]) -> SmallWorld:
 @click.option("--story", "names", multiple=True, help="Only these stories.")
 def main(full: bool, names: tuple[str, ...]) -> None:
     """Search every story."""
-    total = calls = 0
+    total = calls = broken = 0
     for story in STORIES:
         if names and story.name not in names:
             continue
         began = time.process_time()
-        found = explore(story, most=story.full if full else None, limit=None)
+        found = explore(story, full=full)
         took = time.process_time() - began
         total, calls = total + found.search.total, calls + found.calls
         click.echo(
@@ -118,8 +119,11 @@ def main(full: bool, names: tuple[str, ...]) -> None:
             f"{found.calls:9,} calls, {took:6.1f} s  {found.broken or 'all is well'}"
         )
         if found.broken is not None:
+            broken += 1
             click.echo(f"    faults {found.struck}, choices {found.choices}")
-    click.echo(f"{total:,} schedules, {calls:,} calls")
+    click.echo(f"{total:,} schedules, {calls:,} calls, {broken} stories in which a promise broke")
+    if broken:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
