@@ -100,12 +100,14 @@ class Scribe(Found):
             stored, large = [body for body, _ in moved], [pair for _, pairs in moved for pair in pairs]
             flush = Flush.NOW if large else flush
             last = self.writer.append_batch(stored, flush=flush, end_segment=end_segment)
-            self.confirm(large)
             now = self.clock.now_ms()
             # Heartbeats, which change nothing, may stand between what was applied and this.
             self.fold.cursor = last - len(bodies)
             for number, body in enumerate(bodies, self.fold.cursor + 1):
-                self.fold.apply({"id": number, "ts": now, **own(body)})  # a caller may hold what is in it
+                ref = {name: value for name, value in stored[number - last - 1].items() if name == "ref"}
+                # A caller may hold what is in the body.
+                self.fold.apply({"id": number, "ts": now, **own(body), **ref})
+            self.confirm(large)
 
     def stored(self, body: dict[str, Any]) -> tuple[dict[str, Any], Large]:
         """The body as it is stored, and what of it was stored apart for that. Raises TooLarge before

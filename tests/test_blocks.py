@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chat_samples import SID, Place, ask, call, first_turn, saying, user, write_all
+from chat_samples import SID, Place, ask, call, first_turn, saying, text, user, write_all
 
 from snapshotter import Corrupt, Database, InvalidValue, Missing, Refused
 from snapshotter.core.blocks import Sizes
@@ -458,3 +458,15 @@ def test_a_plain_database_reads_what_another_sealed(place: Place) -> None:
     whole = place.db.history(SID)
     other = Database(place.bucket, place.clock, sizes=replace(SIZES, inline=1 << 30))
     assert other.history(SID) == whole
+
+
+def test_a_last_message_whose_calls_wait_is_not_sealed_yet(place: Place) -> None:
+    grow(place, 8)
+    place.send("more")
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        write_all(turn, [{"type": "start", "messageId": "asked"}, *text("x" * 3_000), call(), ask()])
+    assert [m["id"] for m in snapshot(place)["messages"]] == ["asked"]
+    before = names(place)
+    place.db.approve(SID, "ap1", approved=False)
+    grow(place, 1, size=3_000)
+    assert [a for a in before if a in names(place)] == before[: len(names(place)) - 1]

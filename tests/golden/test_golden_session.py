@@ -1,9 +1,10 @@
 """Whole sessions as version 1 stored them, in the middle of their lives: they boot to the same plan for ever,
 with their snapshot and without. `session` is from before snapshots said whose they are and had a checksum;
-for `session-2` the same snapshot is still written, to the byte."""
+for `session-2` the same snapshot is still written, to the byte. `session-3` has blocks and values."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from streams.records import Segment
 from streams.testing.clocks import FakeClock
 
 V1 = Path(__file__).parent / "v1"
-NAMES = ["session", "session-2"]
+NAMES = ["session", "session-2", "session-3"]
 
 
 def golden(name: str) -> dict[str, Any]:
@@ -58,6 +59,14 @@ def test_it_boots_with_its_snapshot_and_without(name: str) -> None:
 def test_it_verifies(name: str) -> None:
     verdict = verify(stored(name), golden(name)["session"])
     assert verdict.ok, verdict.problems
+
+
+def test_its_blocks_and_values_bear_the_hash_of_their_bytes() -> None:
+    files = {key: name for key, name in golden("session-3")["files"].items() if keys.parse_content(key)}
+    assert {key.split("/")[0] for key in files} == {"blocks", "values"}
+    for key, name in files.items():
+        digest = hashlib.sha256((V1 / "session-3" / name).read_bytes()).hexdigest()
+        assert key.split("/")[2].startswith(f"{digest}-")
 
 
 def test_the_same_snapshot_is_written_for_it() -> None:
