@@ -247,9 +247,9 @@ class ChatHost:
         return any(item.kind == "tool-answers" for item in self.db.peek(session_id).pending)
 
     def go_on(self, session_id: str) -> None:
-        """Continue the message whose answers are all there; what stands before it (a turn that was interrupted,
-        messages that are owed) is answered first. So it is also what takes a session up again at start-up, or
-        after `retry_after`. Raises as `boot` does, and what `answer` raises."""
+        """Continue the message whose answers are all there; what stands before it (a turn that was
+        interrupted, messages that are owed) is answered first. So it is also what takes a session up again at
+        start-up, or after `retry_after`. Raises as `boot` does, and what `answer` raises."""
         desk = self._desk(session_id)
 
         def work() -> None:

@@ -129,8 +129,8 @@ class Hydration:
         more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
         detail = (
             f"the hook's history lacks {', '.join(ids[:_NAMED])}{more}, or a settled call of it:"
-            " until it is there, each boot reads the log from where the cursor stands. Write db.history() back,"
-            " in its order"
+            " until it is there, each boot reads the log from where the cursor stands. Write db.history()"
+            " back, in its order"
         )
         return {"code": "hydrate-behind", "id": 0, "detail": detail}
 

@@ -77,8 +77,8 @@ class Child:
         `state_of`).
 
         `chunks_of(turn)` returns the chunks of each of its turns. `options` go to `boot`. Raises Busy while
-        another worker is at it, and what `chunks_of` raises; the child's turn is released then. Raises Gap where
-        the answer was given before, and the child's log is trimmed since.
+        another worker is at it, and what `chunks_of` raises; the child's turn is released then. Raises Gap
+        where the answer was given before, and the child's log is trimmed since.
         """
         key = f"{self.key}:{_digest(message)}"  # a model that is asked again may ask something else
         receipt = db.send(self.id, message, key=key)

@@ -104,6 +104,18 @@ def test_a_cancel_frees_the_queue_of_a_model_that_hangs(hanging: Hanging) -> Non
     assert host.wait_for_idle(SID, 0)
 
 
+def test_go_on_takes_up_what_the_process_before_left(model: Model, host: ChatHost) -> None:
+    model.gate.set()
+    model.fails = [RuntimeError("down")]
+    with pytest.raises(RuntimeError, match="down"):
+        host.submit(SID, user("u1"))
+    host.db.send(SID, user("u2"))
+    next_process = ChatHost(host.db, model, boot={"stable_timeout": 60.0})
+    next_process.go_on(SID)
+    assert model.turns == [("message", [1]), ("call_model", [1]), ("message", [2])]
+    assert host.db.peek(SID).pending == []
+
+
 def test_a_stall_frees_the_queue_of_a_model_that_hangs(hanging: Hanging) -> None:
     clock = FakeClock()
     host = ChatHost(Database(MemoryBucket(clock), clock), hanging)
