@@ -140,7 +140,7 @@ class Shelf:
             if record["kind"] == "regenerate":
                 self._cut(record.get("messageId"))
             elif record["kind"] == "edit":
-                self._edit(record["messageId"], record["message"]["id"])
+                self._edit(record["messageId"], record["message"]["id"], before)
             elif record["kind"] == "message" and record["message"]["role"] == "user":
                 self._add(record["message"]["id"], before)
 
@@ -150,12 +150,15 @@ class Shelf:
         self.placed.add(message)
         self.rows.insert(self.rows.index(before) if before in self.rows else len(self.rows), message)
 
-    def _edit(self, target: str, message: str) -> None:
+    def _edit(self, target: str, message: str, before: str | Answer | None) -> None:
         if message in self.placed:
             return
         if target in self.rows:
-            del self.rows[self.rows.index(target) :]
-        self._add(message, None)
+            at = self.rows.index(target)
+            # An open turn's messages are not settled yet, and stay.
+            end = self.rows.index(before) if before in self.rows else 0
+            del self.rows[at : end if end > at else len(self.rows)]
+        self._add(message, before)
 
     def _cut(self, message: str | None) -> None:
         found = self.answer(message) if message else None
