@@ -43,10 +43,11 @@ _COMMANDS = {
     "export": "maintain_one",
     "import": "maintain_one",
     "fork": "maintain_one",
+    "redact": "maintain_one",
     "replay": "cases",
     "fold": "cases",
     "classify": "cases",
-    "incident": "incident",
+    "incident": "cases",
 }
 
 _HELP = """Durable sessions for chat agents, in a bucket.

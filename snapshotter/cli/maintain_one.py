@@ -1,4 +1,4 @@
-"""`delete`, `export`, `import`, `fork`: one session, all of it."""
+"""`delete`, `export`, `import`, `fork`, `redact`: one session."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from snapshotter.maintenance import Done, import_
 from snapshotter.maintenance import delete as delete_session
 from snapshotter.maintenance import export as export_session
 from snapshotter.maintenance import fork as fork_session
+from snapshotter.maintenance import redact as redact_session
 
 from .maintain import in_words
 from .output import aside, count, emit, json_option, say, session_argument, url_argument
@@ -101,6 +102,37 @@ def fork(url: str, source: str, target: str, turn: int | None, dry_run: bool, as
     """
     with open_database(url) as db:
         done = fork_session(db, source, target, turn=turn, dry_run=dry_run)
+    _tell(done, as_json)
+
+
+@click.command(
+    short_help="Erase one message from everything that is stored.",
+    epilog="\b\nExample:\n  snapshotter redact ./data chat-42 --message u7\n"
+    "  snapshotter redact ./data chat-42 --message u7 --dry-run",
+)
+@url_argument
+@session_argument
+@click.option("--message", "message_id", help="The id of the message.")
+@click.option("--value", help="The name of a large value: the message that it belongs to is meant.")
+@click.option("--takeover", is_flag=True, help="Do not wait for a worker: it is known to be dead.")
+@_DRY_RUN
+@json_option
+def redact(
+    url: str,
+    session: str,
+    message_id: str | None,
+    value: str | None,
+    takeover: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Erase a message of SESSION: from both logs, snapshot, blocks, values and checkpoints.
+
+    Its place says [redacted]. A worker that holds it in memory is fenced. Forks, exports, what other messages
+    repeat of it, and what the bucket's own versioning keeps are not reached.
+    """
+    with open_database(url) as db:
+        done = redact_session(db, session, message_id, value=value, takeover=takeover, dry_run=dry_run)
     _tell(done, as_json)
 
 

@@ -229,6 +229,12 @@ class InputLog:
             }
             self._sweep_at = 8 * _KEEP + 2 * len(self._firsts)
 
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Compare nothing with these inputs any more: they are not stored as they were sent."""
+        gone = set(numbers)
+        kept = {key: [row for row in rows if row[0] not in gone] for key, rows in self._firsts.items()}
+        self._firsts = {key: rows for key, rows in kept.items() if rows}
+
     def owed(self, taken: Iterable[int] = ()) -> list[Input]:
         """What nobody has applied or taken, in order, duplicates left out."""
         held = set(taken)

@@ -15,6 +15,7 @@ from .compacting import compact
 from .deleting import delete
 from .forking import fork
 from .moving import export, import_
+from .redacting import redact
 from .rules import Keep, Rules
 from .sweeping import gc
 from .trimming import trim
@@ -33,5 +34,6 @@ __all__ = [
     "gc",
     "import_",
     "maintain",
+    "redact",
     "trim",
 ]

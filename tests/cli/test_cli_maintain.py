@@ -135,3 +135,15 @@ def test_fork(root: Path) -> None:
     assert run("fork", root, "s", "t").code == 2
     assert run("fork", root, "s", "u", "--turn", "9").code == 2
     assert run("verify", root).code == 0
+
+
+def test_redact(root: Path) -> None:
+    session(root)
+    message = run("history", root, "s", "--json").lines[0]["id"]
+    assert "would redact" in run("redact", root, "s", "--message", message, "--dry-run").out
+    assert run("redact", root, "s", "--message", message, "--json").json["written"] == 1
+    assert run("history", root, "s", "--json").lines[0]["parts"][0]["text"] == "[redacted]"
+    assert b"question 0" not in b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+    assert run("redact", root, "s", "--message", "nobody").code == 2
+    assert run("redact", root, "s").code == 2
+    assert run("verify", root).code == 0

@@ -304,3 +304,16 @@ def test_stretches_end_where_a_snapshot_may_stand(place: Place) -> None:
     places, _ = bench.places("out")
     ends = [stretch.parts[-1].segment.header.last for stretch in settled(bench, places)]
     assert ends == [r["id"] for r in place.controls("turn-complete")][:2]
+
+
+def test_the_snapshot_of_a_merged_turn_still_fits(place: Place) -> None:
+    session_of(place, 1)
+    place.send("u2")
+    session = place.db.boot(SID)
+    write_all(first_turn(session), [{"type": "start"}, call("c9")])
+    die(session)
+    place.clock.advance(24 * HOURS)
+    seen = picture(place)
+    assert compact(place.db, SID).written == 1
+    assert picture(place) == seen
+    check(place)
