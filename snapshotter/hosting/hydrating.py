@@ -24,6 +24,7 @@ from typing import Any
 
 from snapshotter.core.calls import MARK, RANK, Message, Part, calls_of, parts_of, with_part
 from snapshotter.core.chain import Chain, id_of
+from snapshotter.core.copies import own
 from snapshotter.core.fold import Fold
 from snapshotter.core.reconcile import numbered
 from snapshotter.core.tool_parts import is_settled, tool_name
@@ -53,7 +54,7 @@ def asked(hydrate: Hydrate, session_id: str) -> list[Message]:
     if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
         problem = f"{told} returned {found!r:.80}: a list of messages is needed, [] where there are none"
         raise InvalidValue(problem, path="hydrate")
-    messages: list[Message] = clean(list(found), "hydrate")
+    messages: list[Message] = own(clean(list(found), "hydrate"))
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not id_of(message) or not isinstance(message.get("parts"), list):
             problem = f"{told}[{index}] is {message!r:.80}: a message needs an id and a list of parts"

@@ -355,3 +355,11 @@ def test_a_call_that_nobody_answered_is_marked_as_superseded_in_the_hosts_copy_t
     part = app.place.db.history(SID)[1]["parts"][-1]
     assert part["state"] == "output-error"
     assert part["resultProviderMetadata"]["snapshotter"]["superseded"] is True
+
+
+def test_what_the_hook_returned_may_be_changed_afterwards(app: App) -> None:
+    kept = user("u0", "as it was")
+    db = Database(app.place.bucket, app.place.clock, hydrate=lambda _: [kept])
+    with db.boot(SID) as session:
+        kept["parts"][0]["text"] = "changed"
+        assert session.messages[0]["parts"][0]["text"] == "as it was"
