@@ -17,6 +17,8 @@ from these, sees the history with the unfinished answer spliced onto it, and car
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .core.classify import Classified, classify_resume
 from .core.onward import for_model
 from .core.repair import Repaired, normalize_input, repair
@@ -61,6 +63,9 @@ from .session import Session
 from .signals import Terminated, release_on_sigterm
 from .turn import Turn
 from .watchdog import watch
+
+if TYPE_CHECKING:
+    from .rebuilding import rebuild
 
 __version__ = "0.1.0"
 
@@ -111,9 +116,19 @@ __all__ = [
     "for_model",
     "normalize_input",
     "open",
+    "rebuild",
     "release_on_sigterm",
     "repair",
     "sanitize",
     "shorten",
     "watch",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "rebuild":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Work over whole roots: a worker that boots a session never pays for it.
+    from .rebuilding import rebuild
+
+    return rebuild

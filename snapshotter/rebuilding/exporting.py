@@ -1,0 +1,215 @@
+"""Histories as tables: one row a message, one row a session, for DuckDB, polars, or whatever reads Parquet.
+
+    <dest>/messages/part-<name>.jsonl       or .parquet
+    <dest>/sessions/part-<name>.jsonl
+
+A task writes one part of each table, named after its sessions. So a task that is done again writes over its
+own part, and no row is there twice. `dest` is a store of its own (any URL that can be opened, a folder most
+often), never the root that is read.
+
+The columns are those of the two schemas below; docs/rebuild.md says what each means. What has no fixed
+shape (parts, metadata, state) is JSON text. Times are UTC: timestamps in Parquet, ISO 8601 in JSON lines.
+
+Memory: the rows of one part, encoded: JSON lines as they are, Parquet compressed and in row groups of one
+session at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, Protocol
+
+import orjson
+
+from snapshotter.core.calls import Message, parts_of
+from snapshotter.core.fold import Fold
+from snapshotter.core.revive import revive
+from streams.buckets.url import open_bucket
+from streams.clock import SystemClock
+from streams.errors import Misconfigured
+from streams.store import Store
+
+from .results import Format, Result
+
+Row = dict[str, Any]
+
+MESSAGES = ("session", "position", "id", "role", "text", "tools", "parts", "metadata", "unfinished")
+SESSIONS = (
+    "session",
+    "turn",
+    "status",
+    "finish_reason",
+    "messages",
+    "open",
+    "resume",
+    "owed",
+    "closed",
+    "epoch",
+    "cursor",
+    "inputs",
+    "base",
+    "last_at",
+    "state",
+)
+TABLES = ("messages", "sessions")
+
+_ROW_GROUP = 10_000
+
+
+class _Part(Protocol):
+    """The rows of one table of one task."""
+
+    def add(self, rows: Sequence[Row]) -> None: ...
+    def data(self) -> bytes: ...
+
+
+class Export:
+    """The two parts that one task writes. Raises Misconfigured where pyarrow is needed and not installed."""
+
+    def __init__(self, dest: str, kind: Format, sessions: Sequence[str]) -> None:
+        self._dest = dest
+        self._kind = kind
+        self._name = hashlib.sha256(orjson.dumps(list(sessions))).hexdigest()[:16]
+        part: Callable[[str], _Part] = _Lines if kind == "jsonl" else _parquet()
+        self._parts: dict[str, _Part] = {table: part(table) for table in TABLES}
+
+    def add(self, fold: Fold, result: Result) -> None:
+        """The rows of one session, as it stands."""
+        plan = revive(fold)
+        unfinished = set(fold.unfinished)
+        rows = [_message(result.session, n, m, unfinished) for n, m in enumerate(plan.messages)]
+        self._parts["messages"].add(rows)
+        last = fold.last_turn or {}
+        self._parts["sessions"].add(
+            [
+                {
+                    "session": result.session,
+                    "turn": fold.turn,
+                    "status": last.get("status"),
+                    "finish_reason": _text(last.get("finishReason")),
+                    "messages": len(rows),
+                    "open": fold.open is not None,
+                    "resume": plan.resume.kind,
+                    "owed": len(plan.pending),
+                    "closed": fold.closed,
+                    "epoch": fold.epoch,
+                    "cursor": result.cursor,
+                    "inputs": result.inputs,
+                    "base": result.base,
+                    "last_at": _time(fold.timestamp),
+                    "state": _json(fold.state),
+                }
+            ]
+        )
+
+    def write(self) -> None:
+        """Write both parts, over those of an earlier attempt."""
+        clock = SystemClock()
+        store = Store(open_bucket(self._dest, clock=clock), clock)
+        try:
+            for table, part in self._parts.items():
+                store.put(f"{table}/part-{self._name}.{self._kind}", part.data(), nonce=clock.token())
+        finally:
+            store.close()
+
+
+def _message(session: str, position: int, message: Message, unfinished: set[str]) -> Row:
+    parts = parts_of(message)
+    return {
+        "session": session,
+        "position": position,
+        "id": _text(message.get("id")),
+        "role": _text(message.get("role")),
+        "text": "".join(part["text"] for part in parts if _is_text(part)),
+        "tools": [name for part in parts if (name := _tool(part)) is not None],
+        "parts": _json(message.get("parts")),
+        "metadata": None if message.get("metadata") is None else _json(message["metadata"]),
+        "unfinished": message.get("id") in unfinished,
+    }
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _tool(part: Any) -> str | None:
+    """The name of the tool that a part calls."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "dynamic-tool":
+        return _text(part.get("toolName"))
+    return kind.removeprefix("tool-") if isinstance(kind, str) and kind.startswith("tool-") else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _time(epoch_ms: int) -> datetime | None:
+    """None where no record told a time, or one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, UTC) if epoch_ms > 0 else None
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+class _Lines:
+    """JSON lines."""
+
+    def __init__(self, _table: str) -> None:
+        self._data = bytearray()
+
+    def add(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._data += orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
+
+    def data(self) -> bytes:
+        return bytes(self._data)
+
+
+def _parquet() -> Callable[[str], _Part]:
+    """The writer of Parquet parts. pyarrow is imported by whoever asks for it."""
+    try:
+        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ModuleNotFoundError as error:
+        raise Misconfigured(
+            "an export as Parquet needs pyarrow: pip install 'snapshotter[parquet]'"
+        ) from error
+    kinds = {
+        **dict.fromkeys(("position", "messages", "turn", "owed", "epoch", "cursor", "inputs"), pa.int64()),
+        **dict.fromkeys(("unfinished", "open", "closed"), pa.bool_()),
+        "tools": pa.list_(pa.string()),
+        "last_at": pa.timestamp("ms", tz="UTC"),
+    }
+    columns = {"messages": MESSAGES, "sessions": SESSIONS}
+
+    class Parquet:
+        def __init__(self, table: str) -> None:
+            fields = [(name, kinds.get(name, pa.string())) for name in columns[table]]
+            self._schema = pa.schema(fields)
+            self._file = io.BytesIO()
+            self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+            self._waiting: list[Row] = []
+
+        def add(self, rows: Sequence[Row]) -> None:
+            self._waiting += rows
+            if len(self._waiting) >= _ROW_GROUP:
+                self._flush()
+
+        def _flush(self) -> None:
+            self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._schema))
+            self._waiting = []
+
+        def data(self) -> bytes:
+            self._flush()
+            self._writer.close()
+            return self._file.getvalue()
+
+    return Parquet

@@ -1,0 +1,331 @@
+"""One session, rebuilt from its logs, and what is then done with it.
+
+The fold is the one that boots, workers and `verify` use; nothing here computes history in a way of its own.
+
+    compare   where the fold passes the stored snapshot's cursor, both states are laid side by side
+    write     the same; then the fold as it stood at the last place where a snapshot may be taken is saved,
+              under the ETag that was read. What is the same, or newer, is left. With a turn open at the end
+              that place lies further up: the logs are folded a second time, up to there
+    export    the fold at the cut-off, as a boot would show it
+
+Logs without a beginning were trimmed: the fold starts at the newest checkpoint then, and the result says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from snapshotter import checkpoints, sameness
+from snapshotter.agreeing import InputGone, Stored
+from snapshotter.core.fold import Fold
+from snapshotter.core.snapshot import restore
+from snapshotter.incoming import read_inputs
+from snapshotter.keeping import fill
+from snapshotter.sealing import Checkpoint
+from snapshotter.shelf import inline
+from streams.errors import Gap, Misconfigured
+from streams.log import Vanished
+from streams.packing import last_id
+from streams.records import Cursor, Segment
+
+from .results import LISTED, Options, Result
+from .source import Document, Opened, Parcel, opened, parcels
+
+if TYPE_CHECKING:
+    from snapshotter.database import Database
+
+Ahead = Callable[[Iterator[Parcel]], Iterator[Parcel]]
+"""Reads the next item while the last one is used."""
+
+Sink = Callable[[Fold, Result], None]
+"""Takes what is exported."""
+
+_ATTEMPTS = 3
+_LONGEST = 200  # characters of a value that a difference shows
+
+
+@dataclass(slots=True)
+class _Rebuilt:
+    """A fold on its way. `at`: the segment's end where it stands; `rest`: the last one at which a snapshot
+    may be taken, None before the first. `different` is None until the snapshot's cursor was passed."""
+
+    fold: Fold
+    base: str = "first"
+    at: Cursor = field(default_factory=Cursor)
+    rest: Cursor | None = None
+    segments: int = 0
+    records: int = 0
+    different: int | None = None
+    differences: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Work:
+    """One session on its way through a worker. `start` it on a thread that reads ahead, then `finish` it
+    where folds are made; neither raises but what concerns the whole store (Misconfigured)."""
+
+    def __init__(self, db: Database, session_id: str, options: Options) -> None:
+        self.id = session_id
+        self._db = db
+        self._store = db._own_store()
+        self._options = options
+        self._sid = ""
+        self._found: Opened | None = None
+        self._first: list[Parcel] = []
+        self._rest: Iterator[Parcel] = iter(())
+        self._error: Exception | None = None
+
+    def start(self) -> Work:
+        """Open the session and read the first window of its logs. What goes wrong is kept for `finish`."""
+        self._error, self._found, self._first, self._rest = None, None, [], iter(())
+        try:
+            self._sid = self._db.sid(self.id)
+            self._found = found = opened(self._store, self._sid)
+            if _left(found) is None:
+                self._rest = parcels(self._store, self._sid, found, None, self._end(found))
+                first = next(self._rest, None)
+                self._first = [] if first is None else [first]
+        except Misconfigured:
+            raise
+        except Exception as error:  # noqa: BLE001 - one session must not end the others' run
+            self._error = error
+        return self
+
+    def finish(self, ahead: Ahead, sink: Sink) -> Result:
+        """Fold, and do what the mode says."""
+        try:
+            for _ in range(_ATTEMPTS - 1):
+                try:
+                    return self._finish(ahead, sink)
+                except Vanished:
+                    self.start()
+            return self._finish(ahead, sink)
+        except Misconfigured:
+            raise
+        except InputGone as gone:
+            return self._failed(gone.gap())
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._failed(error)
+
+    # -- folding --------------------------------------------------------------------------------------
+
+    def _finish(self, ahead: Ahead, sink: Sink) -> Result:
+        found, error = self._found, self._error
+        if found is None or (error is not None and not isinstance(error, Gap | InputGone)):
+            assert error is not None
+            raise error
+        left = _left(found)
+        if left is not None:
+            return self._result(left, found, _Rebuilt(Fold()))
+        try:
+            if error is not None:
+                raise error
+            parcels_read = _chained(self._first, self._rest)
+            rebuilt = self._folded(found, None, parcels_read, ahead)
+            base = None
+        except (Gap, InputGone) as gap:
+            base = checkpoints.above(self._store, self._sid, 0)
+            if base is None:
+                raise
+            base = inline(self._store, self._sid, base)
+            rebuilt = self._again(found, base, self._end(found), ahead, gap)
+        if self._options.mode == "export":
+            result = self._result("exported", found, rebuilt)
+            sink(rebuilt.fold, result)
+            return result
+        self._check_ahead(found, rebuilt)
+        if self._options.mode == "write":
+            return self._write(found, base, rebuilt, ahead)
+        return self._compared(found, rebuilt)
+
+    def _again(
+        self, found: Opened, base: Document | None, end: int, ahead: Ahead, reason: Exception | None = None
+    ) -> _Rebuilt:
+        """Fold from a checkpoint, or a second time. Raises the reason for it where there is a hole, too."""
+        try:
+            return self._folded(found, base, parcels(self._store, self._sid, found, base, end), ahead)
+        except (Gap, InputGone):
+            if reason is None:
+                raise
+            raise reason from None
+
+    def _folded(
+        self, found: Opened, base: Document | None, source: Iterator[Parcel], ahead: Ahead
+    ) -> _Rebuilt:
+        rebuilt = _Rebuilt(Fold())
+        if base is not None:
+            rebuilt = _Rebuilt(restore(base), "checkpoint", at=Stored(base, None).cursor)
+            rebuilt.rest = rebuilt.at
+        target = found.cursor if found.document is not None and self._options.mode != "export" else None
+        if target == rebuilt.at.id:
+            self._lay_beside(found, rebuilt)
+        for parcel in ahead(source):
+            for record in parcel.inputs:
+                rebuilt.fold.feed(record)
+            for segment in parcel.segments:
+                self._apply(found, rebuilt, segment, target)
+        return rebuilt
+
+    def _apply(self, found: Opened, rebuilt: _Rebuilt, segment: Segment, target: int | None) -> None:
+        header, fold, records = segment.header, rebuilt.fold, segment.records
+        if target is not None and header.first <= target < header.last:  # merged since the snapshot was taken
+            before = [record for record in records if last_id(record) <= target]
+            fold.replay(before)
+            records = records[len(before) :]
+            if fold.cursor == target:
+                self._lay_beside(found, rebuilt)
+        fold.replay(records)
+        rebuilt.segments += 1
+        rebuilt.records += header.last - max(header.first - 1, rebuilt.at.id)
+        rebuilt.at = Cursor(header.last, header.nonce, header.first)
+        if fold.open is None and fold.claim is None and not fold.budget.claims:
+            rebuilt.rest = rebuilt.at
+        if target == header.last:
+            self._lay_beside(found, rebuilt, segment)
+
+    def _end(self, found: Opened) -> int:
+        """The first id of the last segment to read. Comparing goes as far as the snapshot, where that is
+        newer than the cut-off."""
+        end = found.end(self._options.until_ms)
+        if self._options.mode == "compare":
+            below = [place.first for place in found.places if place.first <= found.cursor]
+            end = max([end, *below])
+        return end
+
+    # -- comparing --------------------------------------------------------------------------------------
+
+    def _lay_beside(self, found: Opened, rebuilt: _Rebuilt, segment: Segment | None = None) -> None:
+        """The fold stands where the snapshot was taken: note every difference."""
+        document = found.document
+        assert document is not None
+        stored = restore(inline(self._store, self._sid, document))
+        wanted = Stored(document, None).wants(found.newest, ())
+        for record in read_inputs(self._store, self._sid, wanted, document.get("inApplied") or ()):
+            stored.feed(record)
+            rebuilt.fold.feed(record)
+        rebuilt.different = 0
+        ours, theirs = sameness.facts(rebuilt.fold), sameness.facts(stored)
+        if segment is not None and document.get("lastOutNonce"):
+            ours["lastOutNonce"], theirs["lastOutNonce"] = segment.header.nonce, document["lastOutNonce"]
+        for difference in sameness.differences(ours, theirs):
+            rebuilt.different += 1
+            if rebuilt.different <= LISTED:
+                rebuilt.differences.append(_told(difference))
+
+    def _check_ahead(self, found: Opened, rebuilt: _Rebuilt) -> None:
+        """Raise Gap where the snapshot stands at a place that the out log has not."""
+        whole = not found.places or rebuilt.at.first == found.places[-1].first
+        if found.cursor > rebuilt.at.id and whole:
+            missing = (rebuilt.at.id + 1, found.cursor)
+            text = (
+                f"the snapshot stands at out record {found.cursor}, and the out log ends at {rebuilt.at.id}"
+            )
+            raise Gap(text, log="out", missing=missing)
+
+    def _compared(self, found: Opened, rebuilt: _Rebuilt) -> Result:
+        if found.problem is not None:
+            raise found.problem
+        if found.document is None:
+            return self._result("unsaved", found, rebuilt)
+        if rebuilt.different is None:
+            older = found.cursor < rebuilt.at.id and rebuilt.base == "checkpoint"
+            if not older:
+                raise Gap(
+                    f"no record of the out log ends at {found.cursor}, where the snapshot stands",
+                    log="out",
+                    missing=(found.cursor, found.cursor),
+                )
+            return self._result("unchecked", found, rebuilt)
+        return self._result("different" if rebuilt.different else "same", found, rebuilt)
+
+    # -- writing ----------------------------------------------------------------------------------------
+
+    def _write(self, found: Opened, base: Document | None, rebuilt: _Rebuilt, ahead: Ahead) -> Result:
+        if found.problem is not None and not self._options.replace_unreadable:
+            raise found.problem
+        rest = rebuilt.rest
+        if rest is None:
+            return self._result("unsaved" if found.document is None else "newer", found, rebuilt)
+        if found.document is not None and found.cursor > rest.id:
+            return self._result("newer", found, rebuilt)
+        if found.cursor == rest.id and rebuilt.different == 0:
+            return self._result("same", found, rebuilt)
+        told = rebuilt
+        if rebuilt.at != rest:
+            rebuilt = self._again(found, base, rest.first, ahead)
+        if rebuilt.at != rest:
+            raise Vanished(f"the out log of {self.id!r} changed while it was read")
+        self._db._ensure()
+        fetch = partial(fill, self._store, self._sid, rebuilt.fold)
+        work = Checkpoint(self._store, self._sid, rebuilt.fold, rest, self._options.sizes, fetch)
+        written = work.save(found.snapshot.etag if found.snapshot is not None else None, self._db._etags())
+        told.fold, told.at = rebuilt.fold, rest
+        return self._result("newer" if written is None else "written", found, told)
+
+    # -- results ----------------------------------------------------------------------------------------
+
+    def _result(self, status: str, found: Opened, rebuilt: _Rebuilt) -> Result:
+        cost = self._store.stats.snapshot()
+        return Result(
+            self.id,
+            status,
+            base=rebuilt.base,
+            cursor=rebuilt.at.id,
+            inputs=found.newest,
+            stored=None if found.document is None else found.cursor,
+            turns=rebuilt.fold.turn,
+            messages=len(rebuilt.fold.chain),
+            segments=rebuilt.segments,
+            records=rebuilt.records,
+            bytes=cost.bytes_read + cost.bytes_written,
+            requests=cost.requests,
+            different=rebuilt.different or 0,
+            differences=tuple(rebuilt.differences),
+        )
+
+    def _failed(self, error: Exception) -> Result:
+        cost = self._store.stats.snapshot()
+        return Result(
+            self.id,
+            "failed",
+            bytes=cost.bytes_read + cost.bytes_written,
+            requests=cost.requests,
+            error=type(error).__name__,
+            detail=str(error),
+        )
+
+
+def _left(found: Opened) -> str | None:
+    """Why a session is left as it is; None where it is not."""
+    document = found.document or {}
+    if document.get("deleted"):
+        return "deleted"
+    if document.get("hydrated"):
+        return "hydrated"
+    return "empty" if found.snapshot is None and not found.places and not found.newest else None
+
+
+def _chained(first: list[Parcel], rest: Iterator[Parcel]) -> Iterator[Parcel]:
+    yield from first
+    yield from rest
+
+
+def _told(difference: sameness.Difference) -> dict[str, Any]:
+    """A difference as JSON; what one of the two has not is left out."""
+    found = {"path": difference.path}
+    for name, value in (("rebuilt", difference.one), ("stored", difference.other)):
+        if value is not sameness.ABSENT:
+            found[name] = _short(value)
+    return found
+
+
+def _short(value: Any) -> str:
+    try:
+        text = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # nests too deeply
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

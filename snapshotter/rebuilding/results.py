@@ -1,0 +1,142 @@
+"""What a rebuild is asked for, and what it tells: plain values that travel between processes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from snapshotter.core.blocks import DEFAULT, Sizes
+
+Mode = Literal["compare", "write", "export"]
+Format = Literal["jsonl", "parquet"]
+
+MODES: tuple[Mode, ...] = ("compare", "write", "export")
+FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
+
+GOOD = ("same", "written", "exported", "newer", "unsaved", "unchecked", "hydrated", "deleted", "empty")
+PROBLEMS = ("different", "failed")
+
+LISTED = 200
+"""Differences of one session that are told one by one; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What each task of one run is told.
+
+    `until_ms`: the run's cut-off by the store's clock (epoch ms): of each log only what was durable then
+    counts. `replace_unreadable`: a stored snapshot that cannot be read is written over, too. `dest`: a store
+    URL, where `mode` is export. `sizes`: of what is written (see `core.blocks`).
+    """
+
+    mode: Mode = "compare"
+    until_ms: int | None = None
+    replace_unreadable: bool = False
+    format: Format = "jsonl"
+    dest: str = ""
+    sizes: Sizes = DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one session.
+
+    `status`
+        same        what is stored is what the logs give (of `write`: nothing had to be written)
+        different   it is not; `differences` says where (the first 200), `different` how many there are
+        written     the snapshot was written back (`different` counts what it mended at the same place)
+        exported    its rows were written
+        newer       a newer snapshot stands there than this rebuild came to; it was left
+        unsaved     there is no snapshot, and no turn has ended of which there should be one (`write`), or
+                    none was saved yet (`compare`)
+        unchecked   the snapshot is older than the checkpoint that the trimmed logs begin with
+        hydrated    somebody else owns the history; nothing is compared or written
+        deleted     a tombstone stands there
+        empty       nothing at all is stored of it
+        failed      `error` (a code word) and `detail` say why
+
+    `base`: `first` where the logs were read from their first record, else `checkpoint`. `cursor`: the out id
+    that was rebuilt up to, `inputs` the newest input read, `stored` the snapshot's cursor, None where there
+    was none. `bytes` and `requests` are what this cost, both ways.
+    """
+
+    session: str
+    status: str
+    base: str = "first"
+    cursor: int = 0
+    inputs: int = 0
+    stored: int | None = None
+    turns: int = 0
+    messages: int = 0
+    segments: int = 0
+    records: int = 0
+    bytes: int = 0
+    requests: int = 0
+    different: int = 0
+    differences: tuple[dict[str, Any], ...] = ()
+    error: str = ""
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.status not in PROBLEMS
+
+    def to_json(self) -> dict[str, Any]:
+        """All that says something, as JSON."""
+        found = {name: value for name, value in asdict(self).items() if value not in ("", (), None)}
+        return {**found, "differences": list(self.differences)} if self.differences else found
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Result:
+        """From what `to_json` made."""
+        return cls(**{**row, "differences": tuple(row.get("differences", ()))})
+
+
+_SUMMED = ("turns", "messages", "segments", "records", "bytes", "requests", "different")
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a run came to. `resumed`: sessions that an earlier run of the same journal had done; they are
+    counted with the others. `problems`: the results that are not ok, in the order they came. `until_ms`: the
+    cut-off. `seconds`: of this run."""
+
+    mode: Mode
+    until_ms: int | None
+    sessions: int = 0
+    resumed: int = 0
+    seconds: float = 0.0
+    statuses: Counter[str] = field(default_factory=Counter)
+    sums: Counter[str] = field(default_factory=Counter)
+    problems: list[Result] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def add(self, results: Iterable[Result]) -> None:
+        for result in results:
+            self.sessions += 1
+            self.statuses[result.status] += 1
+            for name in _SUMMED:
+                self.sums[name] += getattr(result, name)
+            if not result.ok:
+                self.problems.append(result)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "mode": self.mode,
+            "ok": self.ok,
+            "until_ms": self.until_ms,
+            "sessions": self.sessions,
+            "resumed": self.resumed,
+            "seconds": round(self.seconds, 3),
+            "statuses": dict(self.statuses),
+            **{name: self.sums[name] for name in _SUMMED},
+            "failures": [
+                {"session": r.session, "status": r.status, "error": r.error, "detail": r.detail}
+                for r in self.problems
+            ],
+        }

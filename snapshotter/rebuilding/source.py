@@ -1,0 +1,152 @@
+"""One session's logs, read in windows, the next one while the last is folded.
+
+    opened    GET snapshot, then LIST out, then LIST the newest of in: each later reading holds whatever an
+              earlier one speaks of
+    parcels   64 segments of the out log at a time, or 8 MiB, with the inputs that their records name; at the
+              end the inputs that nothing names yet
+
+So what is held of the logs is two windows, whatever the session's size. (The fold holds the messages, which
+are the result, and of the inputs those that still matter.)
+
+The cut-off: of the out log what the listing showed when the session was opened, and of that no more than up
+to the newest segment that the store dates at or before the run's cut-off. A merged segment is dated by its
+merge, and only turns with another behind them are merged, past the minimum age: a run that lasts longer than
+that may see a session some turns short, at a place where it has stood all the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from snapshotter import values
+from snapshotter.agreeing import Stored, newest_inputs
+from snapshotter.core.snapshot import decode
+from snapshotter.incoming import read_inputs
+from streams import keys, log
+from streams.buckets.base import Blob
+from streams.errors import Corrupt, Damaged, NewerVersion
+from streams.log import Listing, Place
+from streams.records import Record, Segment
+from streams.store import Store
+
+_WINDOW = 64
+_WINDOW_BYTES = 8 * 1024 * 1024
+_INPUTS = 256
+_BELOW = 3  # segments below a cursor that may cover it
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session as it is found. `document` is the stored snapshot's, or `problem` says why it cannot be read;
+    neither where there is none. `places`: the out log, oldest first, without what a deletion emptied.
+    `newest`: the newest input."""
+
+    snapshot: Blob | None
+    document: Document | None
+    problem: Damaged | None
+    places: Sequence[Place]
+    newest: int
+
+    @property
+    def cursor(self) -> int:
+        """Where the stored snapshot stands; 0 where there is none that can be read."""
+        return Stored(self.document, None).cursor.id
+
+    def end(self, until_ms: int | None) -> int:
+        """The first id of the newest segment that counts, 0 where none does."""
+        for place in reversed(self.places):
+            if until_ms is None or place.modified_ms is None or place.modified_ms <= until_ms:
+                return place.first
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Inputs to feed, then segments to apply, both in the order of their ids, values in their places."""
+
+    inputs: list[Record]
+    segments: list[Segment]
+
+
+def opened(store: Store, sid: str) -> Opened:
+    """Read what a session has. Raises NewerVersion, Corrupt for a log whose newest segment is empty, and what
+    requests raise."""
+    key = keys.snapshot(sid)
+    blob = store.get(key)
+    document, problem = None, None
+    if blob is not None:
+        try:
+            document = decode(blob.data, key=key, session=sid, hydrated=True)
+        except NewerVersion:
+            raise
+        except Corrupt as error:
+            problem = error
+    listing = log.tail_keys(store, "out", sid, 0)
+    log.check_newest(listing)
+    places = [place for place in reversed(listing.entries) if place.size]
+    return Opened(blob, document, problem, places, newest_inputs(store, sid)[0])
+
+
+def parcels(store: Store, sid: str, found: Opened, base: Document | None, end: int) -> Iterator[Parcel]:
+    """The logs behind `base` (None: from their first record), of the out log the segments that begin at `end`
+    or below.
+
+    Raises Gap, Corrupt, Missing, Vanished (InputGone, where an input is not there), and what requests raise.
+    """
+    stored = Stored(base, None)
+    cursor, applied = stored.cursor, (base or {}).get("inApplied") or ()
+    wanted = deque(stored.wants(found.newest, ()))
+    below = [place for place in found.places if place.first <= cursor.id][-_BELOW:]
+    for window in _windows([place for place in found.places if cursor.id < place.first <= end]):
+        listed = Listing((*reversed(window), *reversed(below)), False, None)
+        tail = log.read_after(store, "out", sid, cursor, listed)
+        cursor, below = tail.last, []
+        segments = _filled(store, sid, tail.segments)
+        named = _named(tail.records)
+        due = []
+        while wanted and wanted[0] <= named:
+            due.append(wanted.popleft())
+        yield Parcel(read_inputs(store, sid, due, applied), segments)
+    while wanted:
+        due = [wanted.popleft() for _ in range(min(_INPUTS, len(wanted)))]
+        yield Parcel(read_inputs(store, sid, due, applied), [])
+
+
+def _windows(places: Sequence[Place]) -> Iterator[list[Place]]:
+    """Runs of segments that are read together."""
+    window: list[Place] = []
+    size = 0
+    for place in places:
+        if window and (len(window) == _WINDOW or size + place.size > _WINDOW_BYTES):
+            yield window
+            window, size = [], 0
+        window.append(place)
+        size += place.size
+    if window:
+        yield window
+
+
+def _filled(store: Store, sid: str, segments: list[Segment]) -> list[Segment]:
+    records = values.fill(store, sid, [record for segment in segments for record in segment.records])
+    found, start = [], 0
+    for segment in segments:
+        end = start + len(segment.records)
+        found.append(Segment(segment.header, records[start:end], segment.key))
+        start = end
+    return found
+
+
+def _named(records: Sequence[Record]) -> int:
+    """The newest input that any of these records of the out log speaks of."""
+    newest = 0
+    for record in records:
+        if "control" in record:
+            lists = record.get("inputs")
+            told = [record.get("seen"), record.get("for"), *(lists if isinstance(lists, list) else ())]
+            newest = max([newest, *(number for number in told if type(number) is int)])
+    return newest

@@ -1,0 +1,48 @@
+"""What one worker does: some sessions, opened and read ahead while others are folded.
+
+`rebuild_some` is all that a process, a thread, or a node of a cluster has to be able to call: everything it
+takes and returns can be pickled, it opens the store itself (credentials come from its own environment), and
+calling it twice does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from snapshotter.core.fold import Fold
+from snapshotter.database import Database
+from streams.buckets.url import open_bucket
+
+from .exporting import Export
+from .folding import Work
+from .results import Options, Result
+from .threads import PooledClock, Reader
+
+
+def rebuild_some(url: str, options: Options, sids: Sequence[str]) -> list[Result]:
+    """Rebuild these sessions (their ids, not encoded) of the root at `url`; one result each, in this order.
+
+    What goes wrong with one session is its result. Raises Misconfigured, which concerns all of them, and,
+    where an export cannot be written, what requests raise.
+    """
+    with PooledClock() as clock:
+        db = Database(open_bucket(url, clock=clock), clock, sizes=options.sizes)
+        try:
+            return _each(db, options, sids)
+        finally:
+            db.close()
+
+
+def _each(db: Database, options: Options, sids: Sequence[str]) -> list[Result]:
+    export = Export(options.dest, options.format, sids) if options.mode == "export" else None
+    sink = _nowhere if export is None else export.add
+    with Reader() as reader:
+        begun = (Work(db, session_id, options).start for session_id in sids)
+        results = [work.finish(reader.ahead, sink) for work in reader.each(begun)]
+    if export is not None:
+        export.write()
+    return results
+
+
+def _nowhere(_fold: Fold, _result: Result) -> None:
+    """Nothing is exported."""
