@@ -35,6 +35,7 @@ _COMMANDS = {
     "ls": "look",
     "verify": "check",
     "doctor": "check",
+    "rebuild": "rebuild",
     "maintain": "maintain",
     "compact": "maintain",
     "trim": "maintain",
@@ -47,7 +48,7 @@ _COMMANDS = {
     "replay": "cases",
     "fold": "cases",
     "classify": "cases",
-    "incident": "cases",
+    "incident": "incident",
 }
 
 _HELP = """Durable sessions for chat agents, in a bucket.
@@ -66,7 +67,7 @@ Example:
 \b
 Exit codes:
   0  ok
-  1  verify found a problem, or doctor: this store is not to be trusted
+  1  verify or rebuild found a problem, or doctor: this store is not to be trusted
   2  wrong usage, or input that is refused; of a stream, what came before it stays
   3  gap: records are missing
   4  corrupt: stored data cannot be read
