@@ -30,11 +30,10 @@ from streams.keys import Log
 from streams.log import Place, Vanished
 from streams.records import Cursor, Record, Segment
 
-from .core.contract import describe
 from .core.fold import Fold
-from .core.revive import revive
 from .core.snapshot import decode, restore
 from .loading import load
+from .sameness import differences, facts
 from .shelf import inline
 from .values import fill
 
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 _WINDOW = 64  # segments that are fetched together: what bounds the memory
 _RESTARTS = 3
-_NOT_COMPARED = ("report",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +89,6 @@ def verify(db: Database, session_id: str) -> Verdict:
         except Vanished:
             continue
     return _Check(db, session_id).run()
-
-
-def all_sessions(db: Database) -> Iterator[str]:
-    """Every session of the root, also those without a snapshot: one more small listing for each log."""
-    seen: set[str] = set()
-    for info in db.sessions():
-        seen.add(info.id)
-        yield info.id
-    for prefix in ("in/", "out/"):
-        after = ""
-        while (entry := next(db.store.entries(prefix, after=after, page=1), None)) is not None:
-            after = entry.key
-            place = keys.parse_segment(after)
-            if place is None:
-                continue
-            # A log's segments begin with digits, so behind "~" comes the next log.
-            after = f"{keys.log_prefix(place[0], place[1])}~"
-            session_id = keys.session_of(place[1])
-            if session_id is not None and session_id not in seen:
-                seen.add(session_id)
-                yield session_id
 
 
 class _Check:
@@ -340,32 +317,8 @@ class _Check:
             self._drop()
             return
         for other, what in self._left.pop(self._whole.cursor, []):
-            ours, theirs = _facts(self._whole), _facts(other)
-            wrong = [name for name in ours if not _equal(ours[name], theirs[name])]
+            ours, theirs = facts(self._whole), facts(other)
+            wrong = [name for name in ours if any(differences(ours[name], theirs[name]))]
             if wrong:
                 place = f"at out record {other.cursor} the {what} and the fold of the whole log differ"
                 self._problem("law", f"{place}: {', '.join(wrong)}")
-
-
-def _facts(fold: Fold) -> dict[str, Any]:
-    """All of a fold's state that must not depend on how it was come by."""
-    plan = describe(fold, revive(fold))
-    kept = {name: value for name, value in plan.items() if name not in _NOT_COMPARED}
-    return {**kept, "turn": fold.turn, "closed": fold.closed, "deleted": fold.deleted}
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal, also where they nest more deeply than Python compares by itself."""
-    try:
-        return bool(one == other)
-    except RecursionError:
-        work = [(one, other)]
-    while work:
-        a, b = work.pop()
-        if type(a) is dict and type(b) is dict and a.keys() == b.keys():
-            work += [(a[name], b[name]) for name in a]
-        elif type(a) is list and type(b) is list and len(a) == len(b):
-            work += zip(a, b, strict=True)
-        elif isinstance(a, dict | list) or a != b:
-            return False
-    return True
