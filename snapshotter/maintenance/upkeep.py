@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from snapshotter.verify import all_sessions
+from snapshotter.catalogue import all_sessions
 from streams.errors import Misconfigured, Unsupported
 
 from .bench import Done
