@@ -90,11 +90,7 @@ class _Reader:
 
     def _enter(self) -> list[Segment]:
         """The segment that holds the id `after`."""
-        if not self._after:
-            return []
-        listing = log.tail_keys(self._store, self.which, self._sid, self._after)
-        below = [place.key for place in listing.entries if place.first <= self._after]
-        return log.fetch(self._store, below[:1])
+        return log.holding(self._store, self.which, self._sid, self._after) if self._after else []
 
 
 class Follower(Iterator[T]):

@@ -150,6 +150,28 @@ def read_all(store: Store, log: Log, sid: str) -> Tail:
     return read_after(store, log, sid, Cursor())
 
 
+def holding(store: Store, log: Log, sid: str, number: int) -> list[Segment]:
+    """The live segment that holds this id; the one that ends before it where the log has not got there yet.
+
+    The newest that begins at or below the id, as a rule. But one that was written long after its successor is
+    a merged one, or what a sleeper left in a place that a merge had freed: then of those that reach up to the
+    id the one that begins first is alive. Raises as `fetch`.
+    """
+    listing = tail_keys(store, log, sid, number)
+    below = [place for place in listing.entries if place.first <= number]
+    above = [place for place in listing.entries if place.first > number]
+    if not (below and above and _is_late(below[0], above[-1])):
+        return fetch(store, [place.key for place in below[:1]])
+    found = fetch(store, [place.key for place in below[:_COVERING]])
+    return [segment for segment in found if segment.header.last >= number][:1]
+
+
+def _is_late(place: Place, successor: Place) -> bool:
+    if place.modified_ms is None or successor.modified_ms is None:
+        return False
+    return place.modified_ms - successor.modified_ms > HALF_AGE_MS
+
+
 def link(log: Log, sid: str, cursor: Cursor, segments: list[Segment]) -> tuple[list[Segment], Cursor]:
     """Those of the segments (oldest first) that go on from the cursor, and where they end.
 

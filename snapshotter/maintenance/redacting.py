@@ -6,7 +6,7 @@
     3  segments that hold some of it are rewritten in place, each under its condition: ids, nonces and frames
        stay, so the log is the same chain
     4  of what was listed, whatever the new snapshot does not name is overwritten by an empty object: old
-       blocks, old checkpoints (the newest becomes a copy of the snapshot), the message's own large values
+       blocks, old checkpoints (the newest is made a copy of the snapshot), the message's own large values
 
 The law holds afterwards, since the log says what happened. A redaction that was broken off is run again. It
 cannot reach what the bucket's own versioning keeps, other sessions (a fork has its own copy), exports, and
@@ -85,7 +85,8 @@ def _redact(bench: Bench, message_id: str | None, value: str | None, takeover: b
         if not bench.done.dry_run:
             _say(session, target, len(found), blanker.inputs)
             _check_saved(bench, session)
-    _rewrite(bench, target, calls)
+    while _rewrite(bench, target, calls):
+        pass  # a compaction may have put back, merged, what it had read before
     _forget(bench, listed, blanker.values | apart)
     return bench.done
 
@@ -187,8 +188,9 @@ def _blanked(bench: Bench, read: _Read, one: Callable[[Record], Record]) -> list
     return [old if new is full else new for old, full, new in made]
 
 
-def _rewrite(bench: Bench, target: str, calls: set[str]) -> None:
-    """Put the segments without the message in their places. Raises Vanished where one was replaced."""
+def _rewrite(bench: Bench, target: str, calls: set[str]) -> bool:
+    """Put the segments without the message in their places; True where there were any. Raises Vanished where
+    one was replaced meanwhile."""
     _, changed = _rewritten(bench, target, calls)
     for (place, blob, segment), records in changed:
         header = segment.header
@@ -205,6 +207,7 @@ def _rewrite(bench: Bench, target: str, calls: set[str]) -> None:
             bench.replace(place.key, data, blob.etag)
         except PreconditionFailed:
             raise Vanished(f"{place.key} was replaced while it was read") from None
+    return bool(changed) and not bench.done.dry_run
 
 
 # -- what stands beside them --------------------------------------------------------------------------
@@ -227,9 +230,10 @@ def _forget(bench: Bench, listed: list[Entry], own: set[str]) -> None:
     bench.done.freed += sum(entry.size for entry in doomed)
     if bench.done.dry_run or blob is None:
         return
-    document = decode(blob.data, key=key, session=bench.sid, hydrated=True)
-    if checkpoints:
-        newest = keys.checkpoint(bench.sid, document["turn"])
+    turn = decode(blob.data, key=key, session=bench.sid, hydrated=True).get("turn")
+    if turn:
+        # Also where none was listed: a trim that is under way must not make one of what it has read.
+        newest = keys.checkpoint(bench.sid, turn)
         bench.store.put(newest, blob.data, nonce=bench.store.clock.token())
         doomed += [entry for entry in checkpoints if entry.key != newest]
     for start in range(0, len(doomed), WINDOW):

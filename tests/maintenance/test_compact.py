@@ -216,6 +216,12 @@ def test_a_zombie_that_wakes_over_a_freed_place_is_fenced_and_nobody_sees_its_wo
         turn.flush()
     die(zombie)
     assert keys.segment("out", SID, position.id + 1) in place.stored("out/")
+    for after in range(len(records)):
+        assert [r["id"] for r in fresh(place).records(SID, "out", after=after)] == [
+            r["id"] for r in records if r["id"] > after
+        ]
+    shown = list(fresh(place).records(SID, "out", after=position.id))
+    assert shown == [r for r in records if r["id"] > position.id]
     assert (picture(place), out_records(place)) == (seen, records)
     check(place)
     place.clock.advance(24 * HOURS)
