@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshotter import Closed, Corrupt, Database, Gap, NewerVersion
+from snapshotter.core.blocks import Sizes
 from snapshotter.core.snapshot import decode
 from snapshotter.loading import load
 from streams import keys
@@ -343,8 +344,9 @@ def test_a_hole_below_the_newest_input_that_was_trimmed_is_no_fault(place: Place
     assert (codes(place), place.db.history(SID)) == ([], history)
 
 
-def test_an_unknown_kind_holds_nothing_up_and_a_boot_reads_only_what_it_needs(place: Place) -> None:
+def test_an_unknown_kind_holds_nothing_up_and_a_boot_reads_only_what_it_needs() -> None:
     """Everything above it is applied, and listed so: only the newest inputs can still matter."""
+    place = Place(sizes=Sizes(inline=1 << 30))  # one document, saved after every turn
     turns(place, 1)
     put_in(place, in_record(2, kind="from-a-later-release"))
     for number in range(3, 203):
