@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import count
+from typing import Literal
 
 import pytest
 from chat_samples import AT_ONCE, call, result, saying, user
@@ -15,6 +16,7 @@ from snapshotter.core.blocks import Sizes
 from snapshotter.verify import verify
 from streams.buckets.memory import MemoryBucket
 from streams.testing.clocks import FakeClock
+from streams.testing.faults import Fault
 
 SIZES = Sizes(inline=900, tail=1_200, turns=3, small=2_500, large=9_000, value=700)
 SESSION = "chat"
@@ -79,3 +81,21 @@ def test_a_worker_killed_at_any_call(when: When, window: int | None) -> None:
         assert isinstance(process.error, Killed)
         finished(world, f"call {number}")
     assert number > 100
+
+
+@pytest.mark.parametrize("when", ["before", "after", "late"])
+@pytest.mark.parametrize("key", ["blocks/", "values/", "sessions/"])
+def test_a_store_that_falters_once_in_a_checkpoint_is_not_noticed(
+    key: str, when: Literal["before", "after", "late"]
+) -> None:
+    for number in count(1):
+        world = World()
+        process = world.process([Fault("put", key=key, nth=number, when=when, seconds=5.0)])
+        process.start(lambda process=process: work(door(process), None))
+        world.run()
+        process.bucket.land()
+        assert process.error is None
+        finished(world, f"{key} {number}")
+        if sum(asked.verb == "put" and key in asked.key for asked in process.bucket.calls) < number:
+            break
+    assert number > 2
