@@ -377,13 +377,19 @@ class Database(Senders, HostDoor):
         hook = self._hydrate
         return None if hook is None else partial(hydrated, hook, session_id)
 
-    def peek(self, session_id: str, *, receipt: Receipt | str | dict[str, Any] | None = None) -> Session:
-        """What the next worker (with this receipt) would get, without waiting and without taking the session
-        over: `busy` says whether somebody is at work. Nothing is written."""
+    def peek(
+        self,
+        session_id: str,
+        *,
+        receipt: Receipt | str | dict[str, Any] | None = None,
+        window: int | None = None,
+    ) -> Session:
+        """What the next worker (with this receipt, and window) would get, without waiting and without taking
+        the session over: `busy` says whether somebody is at work. Nothing is written."""
         given = self._receipt(session_id, receipt)
         sid = self.sid(session_id)
         store = self._own_store()
-        loaded = self.load(session_id, given.id if given is not None else None, store)
+        loaded = self.load(session_id, given.id if given is not None else None, store, window)
         return self._session(session_id, sid, loaded, store)
 
     @staticmethod

@@ -470,3 +470,17 @@ def test_a_last_message_whose_calls_wait_is_not_sealed_yet(place: Place) -> None
     place.db.approve(SID, "ap1", approved=False)
     grow(place, 1, size=3_000)
     assert [a for a in before if a in names(place)] == before[: len(names(place)) - 1]
+
+
+def test_who_asks_only_how_the_session_stands_reads_no_old_block(place: Place) -> None:
+    grow(place, 120)
+    oldest = block_key(rows(place)[0])
+    place.bucket.calls.clear()
+    outcome = place.db.outcome(SID)
+    assert outcome is not None
+    assert outcome.turn == 120
+    assert not place.db.recovering(SID)
+    assert 64 <= len(place.db.peek(SID, window=0).messages) < 240
+    place.db.clear(SID)
+    assert oldest not in [call.key for call in place.bucket.calls]
+    assert place.db.history(SID) == []
