@@ -11,12 +11,12 @@ from blocky import LARGE, tiny
 from chat_samples import SID, Place, ask, call, die, first_turn, result, saying, user, write_all
 from upkeep import HOURS, check, fresh, killed_at, watched
 
-from snapshotter import Busy, InvalidValue, Refused, Unsupported
+from snapshotter import Busy, InvalidValue, Refused, Unreachable, Unsupported
 from snapshotter.database import Database
 from snapshotter.maintenance import Keep, compact, gc, redact, trim
 from streams import keys
 from streams.buckets.memory import MemoryBucket
-from streams.testing.faults import FaultyBucket
+from streams.testing.faults import Fault, FaultyBucket
 
 SECRET = "my secret"
 
@@ -192,6 +192,18 @@ def test_a_worker_in_the_middle_of_a_turn_is_waited_for(place: Place) -> None:
     with pytest.raises(Refused, match="open"):
         redact(other, SID, "a3", takeover=True)
     assert SECRET in everything(place)
+
+
+def test_nothing_is_forgotten_before_a_snapshot_says_what_is_left(place: Place) -> None:
+    before = fresh(place).history(SID)
+    place.bucket.plan.append(Fault("put", key="sessions/", times=0))
+    with pytest.raises(Unreachable, match="run the redaction again"):
+        redact(place.db, SID, "a3")
+    place.bucket.plan.clear()
+    assert without(fresh(place).history(SID), "a3") == without(before, "a3")
+    check(place)
+    redact(place.db, SID, "a3")
+    check(place)
 
 
 def test_a_dry_run_writes_nothing(place: Place) -> None:
