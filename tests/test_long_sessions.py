@@ -484,3 +484,22 @@ def test_who_asks_only_how_the_session_stands_reads_no_old_block(place: Place) -
     place.db.clear(SID)
     assert oldest not in [call.key for call in place.bucket.calls]
     assert place.db.history(SID) == []
+
+
+def test_what_is_read_while_a_message_is_continued_leaves_it_in_its_place(place: Place) -> None:
+    grow(place, 120)
+    place.send("more")
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        write_all(turn, [{"type": "start", "messageId": "asked"}, call(), ask()])
+    place.db.approve(SID, "ap1", approved=True)
+    with place.db.boot(SID, window=70) as session, first_turn(session) as turn:
+        read = len(session.messages)
+        assert read < 242
+        turn.edit_history("put", message=user("beside"))  # looked for in the whole history
+        write_all(turn, [{"type": "tool-output-available", "toolCallId": "c1", "output": 1}])
+        assert turn.message_id == "asked"
+    whole = place.db.history(SID)
+    assert [m["id"] for m in whole[-3:]] == ["more", "asked", "beside"]
+    assert whole[-2]["parts"][0]["output"] == 1
+    assert len(whole) == 243
+    assert verify(place.db, SID).problems == []

@@ -41,6 +41,8 @@ def script(choose: Choose, length: int) -> list[Step]:
         size = (3, 30, 300, 900)[choose(4)]
         if kind <= 4:
             steps.append(("send", f"u{number}", size, ("say", "say", "ask", "run", "die")[choose(5)]))
+            if steps[-1][-1] == "ask" and choose(2):  # answered at once, before anything supersedes it
+                steps += [("work",), ("grant",), ("work",)]
         elif kind == 5:
             steps.append(("edit", f"u{choose(number + 1)}", f"e{number}", size))
         elif kind == 6:
@@ -71,6 +73,7 @@ class Play:
     space: Space = field(default_factory=Space)
     plans: list[Any] = field(default_factory=list)
     answers: int = 0
+    asked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         bucket = MemoryBucket(self.clock, space=self.space)
@@ -95,6 +98,10 @@ class Play:
 
     def _approve(self, approval: str, approved: bool) -> None:
         self.db.approve(SID, approval, approved=approved)
+
+    def _grant(self) -> None:
+        if self.asked:
+            self.db.approve(SID, self.asked[-1], approved=True)
 
     def _result(self, call_id: str, size: int) -> None:
         self.db.tool_result(SID, call_id, "r" * size)
@@ -159,7 +166,8 @@ class Play:
         yield {"type": "start", "messageId": f"a{number % IDS}"}
         if wants == "ask":
             yield call(call_id)
-            yield ask(call_id, f"ap{number % CALLS}")
+            self.asked.append(f"ap{number % CALLS}")
+            yield ask(call_id, self.asked[-1])
         elif wants:
             yield call(call_id)
             if wants == "run":
