@@ -82,12 +82,18 @@ class Verdict:
 
 def verify(db: Database, session_id: str) -> Verdict:
     """Check one session. What is wrong with it is in the verdict; what the store raises passes on
-    (Unreachable, Misconfigured), and Vanished when objects were tidied away three times meanwhile."""
+    (Unreachable, Misconfigured), and Vanished when objects were tidied away three times meanwhile.
+
+    A problem counts only where the snapshot stood still: else a trim, or a deletion, may have come between
+    two readings, and all is read again."""
     for _ in range(_RESTARTS - 1):
+        check = _Check(db, session_id)
         try:
-            return _Check(db, session_id).run()
+            verdict = check.run()
         except Vanished:
             continue
+        if verdict.ok or not check.is_outdated():
+            return verdict
     return _Check(db, session_id).run()
 
 
@@ -98,6 +104,7 @@ class _Check:
         self._store = db.store
         self._sid = db.sid(session_id)
         self._verdict = Verdict(session_id)
+        self._etag: str | None = None
         self._document: dict[str, Any] | None = None
         self._broken: set[int] = set()  # where a segment of the out log that cannot be read begins
         self._gaps: set[tuple[str, tuple[int, int]]] = set()
@@ -107,9 +114,15 @@ class _Check:
         self._whole: Fold | None = None
         self._left: dict[int, list[tuple[Fold, str]]] = {}
 
+    def is_outdated(self) -> bool:
+        """Whether another snapshot stands there now than the one that was checked."""
+        now = self._store.get(keys.snapshot(self._sid))
+        return (now.etag if now is not None else None) != self._etag
+
     def run(self) -> Verdict:
         verdict = self._verdict
         snapshot = self._store.get(keys.snapshot(self._sid))
+        self._etag = snapshot.etag if snapshot is not None else None
         if snapshot is not None:
             name = keys.snapshot(self._sid)
             read = partial(decode, snapshot.data, key=name, session=self._sid, hydrated=True)

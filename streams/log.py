@@ -251,15 +251,22 @@ def append_input(
 
     Raises TooLarge or InvalidValue before anything is written, Gap where a stray key takes the last place,
     Unknown when the create was never answered, Unreachable when the place was lost again and again until the
-    deadline (seconds).
+    deadline (seconds), Vanished when what was listed was gone three times.
     """
     clock = store.clock
     end = clock.monotonic() + deadline
     dead: set[int] = set()
+    vanished = 0
     while True:
         asked_ms = clock.now_ms()
         listing = newest(store, "in", sid, RECENT_INPUTS if check else 1)
-        known = check([r for r in _recent(store, listing) if r["id"] not in dead]) if check else None
+        try:
+            known = check([r for r in _recent(store, listing) if r["id"] not in dead]) if check else None
+        except Vanished:
+            vanished += 1
+            if vanished == _RESTARTS:
+                raise
+            continue  # tidied up since it was listed
         if known is not None:
             return known
         if clock.now_ms() - asked_ms > HALF_AGE_MS:
