@@ -1,6 +1,6 @@
 """Servers and buckets for the tests.
 
-Every backend runs the same suites: memory, file, and both S3 drivers against moto (an emulator in this
+Every backend runs the same suites: memory, file, and the S3 drivers against moto (an emulator in this
 process), SeaweedFS (a real server, started by `scripts/s3_server.py`) and, where the environment names
 one, any other endpoint:
 
@@ -30,14 +30,15 @@ from streams.buckets.base import Bucket
 from streams.buckets.file import FileBucket
 from streams.buckets.memory import MemoryBucket, Space
 from streams.buckets.minio import MinioBucket
+from streams.buckets.obstore import ObstoreBucket
 from streams.buckets.remote import Keys
 from streams.buckets.s3 import S3Bucket
 from streams.testing.conformance import Traits
 
 ENDPOINT = os.environ.get("SNAPSHOTTER_TEST_ENDPOINT")
-BACKENDS = ["memory", "file", "s3-moto", "minio-moto", "s3-seaweed", "minio-seaweed"]
-if ENDPOINT:
-    BACKENDS += ["s3-endpoint", "minio-endpoint"]
+DRIVERS = ["s3", "minio", "obstore"]
+SERVERS = ["moto", "seaweed", *(["endpoint"] if ENDPOINT else [])]
+BACKENDS = ["memory", "file", *(f"{driver}-{server}" for server in SERVERS for driver in DRIVERS)]
 
 TRAITS = {
     "memory": Traits(),
@@ -65,6 +66,9 @@ class Endpoint:
 
     def minio(self, prefix: str = "") -> MinioBucket:
         return MinioBucket(self.bucket, prefix, endpoint=self.url, keys=lambda: self.keys)
+
+    def obstore(self, prefix: str = "") -> ObstoreBucket:
+        return ObstoreBucket(self.bucket, prefix, endpoint=self.url, keys=lambda: self.keys)
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,8 @@ def _connector(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Cal
     endpoint: Endpoint = request.getfixturevalue(fixture)
     # Roots differ between runs too: a named endpoint keeps what was written.
     prefix = f"t/{os.getpid()}-{os.urandom(4).hex()}-{next(_roots)}"
-    return lambda: endpoint.s3(prefix) if driver == "s3" else endpoint.minio(prefix)
+    opened: Callable[[str], Bucket] = getattr(endpoint, driver)
+    return lambda: opened(prefix)
 
 
 def s3_server_script() -> ModuleType:

@@ -18,8 +18,7 @@ import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote, urlsplit
-from xml.etree import ElementTree as ET
+from urllib.parse import urlsplit
 
 import certifi
 import urllib3
@@ -27,30 +26,26 @@ from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 from urllib3.exceptions import HTTPError
 
-from streams.buckets.base import Blob, Entry, Head, Page, Written
+from streams.buckets.base import Blob, Head, Page, Written
 from streams.buckets.names import KEY_BYTES, check_path, check_prefix, root_of
 from streams.buckets.remote import (
     CONNECT_SECONDS,
     CONNECTIONS,
     DEFAULT_REGION,
-    META_NONCE,
     READ_SECONDS,
     STALE_KEYS,
     Keys,
-    date_of,
     error_for,
     is_plea_for_tls,
-    iso_of,
     no_answer,
-    not_s3,
+    no_keys,
 )
+from streams.buckets.rest import check_copied, copy_headers, head_of, list_page, put_headers, written_of
 from streams.errors import (
-    CredentialsExpired,
     InvalidId,
     Misconfigured,
     PreconditionFailed,
     StreamError,
-    Unreachable,
 )
 
 T = TypeVar("T")
@@ -102,14 +97,8 @@ class MinioBucket:
         answer = self._ask("GET", key, absent=_NO_KEY)
         if answer is None:
             return None
-        headers = answer.headers
-        return Blob(
-            answer.data,
-            _etag(headers, f"GET {key}"),
-            headers.get(f"x-amz-meta-{META_NONCE}"),
-            date_of(headers.get("Last-Modified")),
-            date_of(headers.get("Date")),
-        )
+        found = head_of(answer.headers, f"GET {key}")
+        return Blob(answer.data, found.etag, found.nonce, found.modified_ms, found.date_ms)
 
     def head(self, key: str) -> Head | None:
         answer = self._ask("HEAD", key, absent=_NO_KEY)
@@ -117,14 +106,7 @@ class MinioBucket:
             # The answer to a HEAD has no body, so a missing bucket looks the same; a GET tells.
             self.get(key)
             return None
-        headers = answer.headers
-        return Head(
-            int(headers.get("Content-Length", 0)),
-            _etag(headers, f"HEAD {key}"),
-            headers.get(f"x-amz-meta-{META_NONCE}"),
-            date_of(headers.get("Last-Modified")),
-            date_of(headers.get("Date")),
-        )
+        return head_of(answer.headers, f"HEAD {key}")
 
     def put(
         self,
@@ -135,42 +117,25 @@ class MinioBucket:
         if_match: str | None = None,
         nonce: str = "",
     ) -> Written:
-        headers = {"Content-Type": "application/octet-stream"}
-        if nonce:
-            headers[f"x-amz-meta-{META_NONCE}"] = nonce
-        if if_absent:
-            headers["If-None-Match"] = "*"
-        if if_match is not None:
-            headers["If-Match"] = if_match
+        headers = put_headers(if_absent=if_absent, if_match=if_match, nonce=nonce)
         absent = _NO_KEY if if_match is not None else frozenset()
         answer = self._ask("PUT", key, body=data, headers=headers, absent=absent)
         if answer is None:
             raise PreconditionFailed(f"PUT {key}: the object to be replaced does not exist")
-        return Written(_etag(answer.headers, f"PUT {key}"), date_of(answer.headers.get("Date")))
+        return written_of(answer.headers, f"PUT {key}")
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
-        query = {
-            "list-type": "2",
-            "max-keys": str(limit),
-            "prefix": self._root + prefix,
-            "encoding-type": "url",
-        }
-        if after:
-            query["start-after"] = self._root + after
-        while True:
+        def ask(query: dict[str, str]) -> tuple[bytes, str | None]:
             answer = self._ask("GET", None, query_params=query)
-            page, token = self._page(answer, after)
-            if page.entries or not page.more:
-                return page
-            # A page may be empty with more behind it; then only the store's token leads on.
-            query["continuation-token"] = token
+            return answer.data, answer.headers.get("date")
+
+        return list_page(ask, self._root, prefix, after, limit)
 
     def copy(self, source: str, target: str) -> bool:
-        named = quote(f"/{self._bucket}/{self._root}{check_path(source, 'the key')}")
-        answer = self._ask("PUT", target, headers={"x-amz-copy-source": named}, absent=_NO_KEY)
-        # A copy that takes long is answered 200 at once, and the error, if any, comes in the body.
-        if answer is not None and b"<Error" in answer.data:
-            raise Unreachable(f"COPY {source}: the store began it and failed")
+        headers = copy_headers(self._bucket, self._root + check_path(source, "the key"))
+        answer = self._ask("PUT", target, headers=headers, absent=_NO_KEY)
+        if answer is not None:
+            check_copied(answer.data, f"COPY {source}")
         return answer is not None
 
     def delete(self, key: str) -> None:
@@ -180,28 +145,6 @@ class MinioBucket:
         self._pool.clear()
 
     # --- inside -----------------------------------------------------------------------------------------
-
-    def _page(self, answer: Any, after: str) -> tuple[Page, str]:
-        try:
-            tree = ET.fromstring(answer.data)  # noqa: S314 - expat bounds entity expansion itself
-        except ET.ParseError as error:
-            raise not_s3("LIST") from error
-        space = tree.tag.partition("}")[0] + "}" if tree.tag.startswith("{") else ""
-        if tree.tag != f"{space}ListBucketResult":
-            raise not_s3("LIST")
-        encoded = tree.findtext(f"{space}EncodingType") == "url"
-        entries = []
-        for found in tree.iterfind(f"{space}Contents"):
-            key = found.findtext(f"{space}Key") or ""
-            key = unquote(key) if encoded else key
-            size = int(found.findtext(f"{space}Size") or 0)
-            etag = found.findtext(f"{space}ETag") or ""
-            modified = iso_of(found.findtext(f"{space}LastModified"))
-            entries.append(Entry(key[len(self._root) :], size, etag, modified))
-        more = tree.findtext(f"{space}IsTruncated") == "true"
-        resume = entries[-1].key if entries else after
-        page = Page(tuple(entries), more, resume, date_of(answer.headers.get("Date")))
-        return page, tree.findtext(f"{space}NextContinuationToken") or ""
 
     def _ask(
         self,
@@ -239,10 +182,7 @@ class MinioBucket:
     def _build(self) -> Minio:
         keys = self._keys()
         if keys is None:
-            raise CredentialsExpired(
-                f"{self.url}: no credentials; set OBJECT_STORE_ACCESS_KEY_ID and "
-                "OBJECT_STORE_SECRET_ACCESS_KEY, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            )
+            raise no_keys(self.url)
         try:
             client = Minio(
                 endpoint=self._endpoint.netloc,
@@ -283,10 +223,3 @@ def _lost(endpoint: str) -> str:
     if parts.port or "." in (parts.hostname or "") or parts.hostname in ("localhost", "::1"):
         return ""
     return f"{parts.hostname!r} is taken for the host: a URL reads minio://host:port/bucket/path"
-
-
-def _etag(headers: Any, what: str) -> str:
-    etag = headers.get("ETag")
-    if not etag:
-        raise not_s3(what)
-    return str(etag)

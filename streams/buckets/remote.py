@@ -1,4 +1,4 @@
-"""What the two S3 drivers share: keys that do not show, HTTP dates, and the border for errors.
+"""What the S3 drivers share: keys that do not show, HTTP dates, and the border for errors.
 
 Every error answer of a store becomes one typed error here, by its S3 code first and by its HTTP status
 where the code says nothing (a HEAD has no body, a proxy knows no codes). Messages name the status, the
@@ -31,6 +31,7 @@ READ_SECONDS = 5.0  # a third of the shortest lease: a repeated append must fit 
 CONNECTIONS = 32
 DEFAULT_REGION = "us-east-1"
 META_NONCE = "nonce"
+DIRECTORY = "--x-s3"  # so end the names of directory buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,16 @@ def iso_of(text: str | None) -> int | None:
 
 
 # How it shows that only one of the two speaks TLS; a server in Go says so in plain text.
-_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST")
+_NO_TLS = (
+    *("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST"),
+    *("InvalidContentType",),  # rustls
+)
+_NO_TRUST = ("CERTIFICATE_VERIFY_FAILED", "invalid peer certificate", "InvalidCertificate")
 _WANTS_TLS = "HTTP request to an HTTPS server"
-_CLOSED = ("Connection aborted", "Connection was closed", "Connection broken", "BadStatusLine")
+_CLOSED = (
+    *("Connection aborted", "Connection was closed", "Connection broken", "BadStatusLine"),
+    *("closed connection without response", "IncompleteMessage"),  # http.client's, hyper's
+)
 
 
 def is_plea_for_tls(answer: object) -> bool:
@@ -168,7 +176,7 @@ def no_answer(
         f"{what}: no whole answer from {address} ({type(error).__name__})",
         endpoint.startswith("https:"),
     )
-    if "CERTIFICATE_VERIFY_FAILED" in text:
+    if any(sign in text for sign in _NO_TRUST):
         return WrongEndpoint(f"{what}: the certificate of {address} cannot be verified")
     if tls and any(sign in text for sign in _NO_TLS):
         return WrongEndpoint(f"{what}: {address} does not speak TLS; for plain http {plain}")
@@ -181,6 +189,21 @@ def no_answer(
     if lost and any(sign in text for sign in ("Failed to resolve", "Connection refused", "Errno 111]")):
         return Unreachable(f"{told}; {lost}")
     return Unreachable(told)
+
+
+def no_keys(url: str) -> CredentialsExpired:
+    """For a driver that looks for credentials nowhere but in the environment, and found none."""
+    return CredentialsExpired(
+        f"{url}: no credentials; set OBJECT_STORE_ACCESS_KEY_ID and "
+        "OBJECT_STORE_SECRET_ACCESS_KEY, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )
+
+
+def is_proven(endpoint: str, bucket: str) -> bool:
+    """Whether this is a bucket of AWS, which keeps conditions. Directory buckets list in no order and are
+    not proven."""
+    host = urlsplit(endpoint).hostname or ""
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn")) and not bucket.endswith(DIRECTORY)
 
 
 def not_s3(what: str) -> WrongEndpoint:

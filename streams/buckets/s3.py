@@ -19,7 +19,6 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import boto3
 import botocore.exceptions as failures
@@ -42,6 +41,7 @@ from streams.buckets.remote import (
     date_of,
     error_for,
     is_plea_for_tls,
+    is_proven,
     no_answer,
     not_s3,
 )
@@ -120,11 +120,7 @@ class S3Bucket:
         self.url = f"s3://{bucket}/{prefix}".rstrip("/") + (f"?endpoint={endpoint}" if endpoint else "")
         self.room = KEY_BYTES - len(self._root)
         self._client = self._build()
-        host = urlsplit(self._client.meta.endpoint_url).hostname or ""
-        # Directory buckets list in no order and are not proven; every other AWS bucket keeps conditions.
-        self.trusted = host.endswith((".amazonaws.com", ".amazonaws.com.cn")) and not bucket.endswith(
-            "--x-s3"
-        )
+        self.trusted = is_proven(self._client.meta.endpoint_url, bucket)
 
     def get(self, key: str) -> Blob | None:
         def request(client: S3Client) -> Blob:

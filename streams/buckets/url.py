@@ -1,6 +1,7 @@
 """From a store URL to a bucket. A driver is imported only when its URL is opened.
 
     s3://bucket/prefix?endpoint=http://host:9000&region=eu-west-1     both parameters may be left out
+    s3+obstore://bucket/prefix?endpoint=…&region=…                    the same, by another driver
     minio://host:9000/bucket/prefix?secure=0&region=…                 TLS is the rule: see below
     file:///absolute/path
     memory://name/prefix                                              one store per name and process
@@ -15,7 +16,7 @@ Secrets never stand in a URL; they come from a session or the environment:
     region        AWS_REGION, AWS_DEFAULT_REGION, else OBJECT_STORE_REGION
     credentials   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
                   else OBJECT_STORE_ACCESS_KEY_ID, OBJECT_STORE_SECRET_ACCESS_KEY,
-                  else (s3) wherever boto3 looks: profiles, instance and container roles
+                  else (s3://) wherever boto3 looks: profiles, instance and container roles
 
 Where the endpoint comes from OBJECT_STORE_BASE_URL, the OBJECT_STORE_ values go first, so that one
 store's keys are not sent to another.
@@ -39,10 +40,13 @@ from streams.errors import InvalidId, Misconfigured
 
 _PARAMETERS = {
     "s3": frozenset({"endpoint", "region"}),
+    "s3+obstore": frozenset({"endpoint", "region"}),
     "minio": frozenset({"secure", "region"}),
     "file": frozenset[str](),
     "memory": frozenset[str](),
 }
+# Of each scheme: its module here, and the extra that installs what it imports.
+_DRIVERS = {"s3": ("s3", "s3"), "minio": ("minio", "minio"), "s3+obstore": ("obstore", "fast")}
 _LONGEST_SCHEME = 12
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -60,7 +64,7 @@ def open_bucket(
     expired). `clock` dates what file and memory stores keep. `env` stands in for `os.environ`.
 
     Raises InvalidId for a URL that cannot be, Misconfigured for a driver that is not installed, and
-    CredentialsExpired where a minio URL has no credentials.
+    CredentialsExpired where a minio or s3+obstore URL has no credentials.
     """
     if not url.isprintable():  # urllib would drop a line break and open another path
         raise InvalidId("the store URL holds a control character; take it out")
@@ -72,6 +76,8 @@ def open_bucket(
         return _file(parts.netloc, parts.path, clock)
     if scheme == "memory":
         return MemoryBucket(clock, name=parts.netloc, prefix=check_prefix(path))
+    if scheme == "s3+obstore":
+        return _obstore(_bucket(parts.netloc), check_prefix(path), parameters, session, env)
     if scheme == "s3":
         return _s3(_bucket(parts.netloc), check_prefix(path), parameters, session, env)
     bucket, _, prefix = path.partition("/")
@@ -91,7 +97,11 @@ def _scheme(url: str, env: Mapping[str, str]) -> tuple[str, str]:
     if scheme not in _PARAMETERS:
         known = ", ".join(f"{name}://" for name in _PARAMETERS)
         # What stands before "://" may be a path with a query: only what looks like a scheme is repeated.
-        called = f" {scheme!r}" if scheme.isalnum() and len(scheme) <= _LONGEST_SCHEME else " that"
+        called = (
+            f" {scheme!r}"
+            if scheme.replace("+", "").isalnum() and len(scheme) <= _LONGEST_SCHEME
+            else " that"
+        )
         raise InvalidId(f"no store is called{called}; there are {known}")
     return scheme, rest
 
@@ -128,9 +138,9 @@ def _check_port(scheme: str, parts: Any) -> None:
         port = -1
     if port == -1:
         raise InvalidId(f"the {scheme} URL's port is no number up to 65535; credentials belong elsewhere")
-    if port is not None and scheme in ("s3", "file"):
+    if port is not None and scheme in ("s3", "s3+obstore", "file"):
         raise InvalidId(
-            f"a {scheme} URL names no port; an s3 endpoint is given as ?endpoint=http://host:port"
+            f"a {scheme} URL names no port; an S3 endpoint is given as ?endpoint=http://host:port"
         )
 
 
@@ -167,6 +177,21 @@ def _s3(bucket: str, prefix: str, parameters: dict[str, str], session: Any, env:
     return opened
 
 
+def _obstore(
+    bucket: str, prefix: str, parameters: dict[str, str], session: Any, env: Mapping[str, str]
+) -> Bucket:
+    endpoint, own = _endpoint(env, parameters.get("endpoint"))
+    driver = _driver("s3+obstore", ("obstore",))
+    opened: Bucket = driver.ObstoreBucket(
+        bucket,
+        prefix,
+        endpoint=endpoint,
+        region=parameters.get("region") or _region(env, own),
+        keys=_given(session, env, own),
+    )
+    return opened
+
+
 def _minio(
     host: str, bucket: str, prefix: str, parameters: dict[str, str], session: Any, env: Mapping[str, str]
 ) -> Bucket:
@@ -187,19 +212,20 @@ def _minio(
         prefix,
         endpoint=_checked(endpoint),
         region=parameters.get("region") or _region(env, own),
-        keys=(lambda: _keys(env, own)) if session is None else _keys_of(session),
+        keys=_given(session, env, own),
     )
     return opened
 
 
-def _driver(name: str, packages: tuple[str, ...]) -> Any:
+def _driver(scheme: str, packages: tuple[str, ...]) -> Any:
+    module, extra = _DRIVERS[scheme]
     try:
-        return import_module(f"streams.buckets.{name}")
+        return import_module(f"streams.buckets.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in packages:
             raise
         raise Misconfigured(
-            f"{name}:// needs a driver that is not installed: pip install 'snapshotter[{name}]'"
+            f"{scheme}:// needs a driver that is not installed: pip install 'snapshotter[{extra}]'"
         ) from error
 
 
@@ -242,6 +268,11 @@ def _pair(env: Mapping[str, str], name: str, secret: str, token: str | None) -> 
     if not env.get(name) or not env.get(secret):
         return None
     return Keys(env[name], env[secret], token or None)
+
+
+def _given(session: Any, env: Mapping[str, str], own: bool) -> Callable[[], Keys | None]:
+    """Where a driver that takes keys gets them: from the session that was given, else the environment."""
+    return (lambda: _keys(env, own)) if session is None else _keys_of(session)
 
 
 def _keys_of(session: Any) -> Callable[[], Keys | None]:

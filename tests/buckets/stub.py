@@ -27,6 +27,10 @@ class Asked:
     headers: dict[str, str]
     body: bytes
 
+    def header(self, name: str) -> str:
+        """One header, however the driver spells its name."""
+        return {key.lower(): value for key, value in self.headers.items()}[name]
+
 
 def error(status: int, code: str) -> Answer:
     """An S3 error answer. Its message holds what must never be repeated."""

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from streams.buckets.minio import MinioBucket
+from streams.buckets.obstore import ObstoreBucket
 from streams.buckets.s3 import S3Bucket
 from streams.errors import Unreachable
 
@@ -53,7 +54,7 @@ def cutting_off_bodies(endpoint: str) -> Iterator[str]:
     thread.join()
 
 
-@pytest.mark.parametrize("driver", [S3Bucket, MinioBucket])
+@pytest.mark.parametrize("driver", [S3Bucket, MinioBucket, ObstoreBucket])
 @pytest.mark.parametrize("condition", [{"if_absent": True}, {}])
 def test_a_put_whose_body_never_came_leaves_nothing(
     driver: Any, condition: dict[str, bool], seaweed: Any

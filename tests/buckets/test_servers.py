@@ -1,4 +1,4 @@
-"""Both drivers against a real server that checks signatures: what is wrong is told apart."""
+"""The drivers against a real server that checks signatures: what is wrong is told apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams.store import Store
 from streams.testing import FakeClock, Fault, FaultyBucket
 
 
-@pytest.mark.parametrize("driver", ["s3", "minio"])
+@pytest.mark.parametrize("driver", ["s3", "minio", "obstore"])
 def test_a_wrong_secret_an_unknown_key_and_a_missing_bucket(driver: str, seaweed: Any) -> None:
     keys = seaweed.keys
     for wrong, kind in (
@@ -29,7 +29,7 @@ def test_a_wrong_secret_an_unknown_key_and_a_missing_bucket(driver: str, seaweed
         bucket.close()
 
 
-@pytest.mark.parametrize("driver", ["s3", "minio"])
+@pytest.mark.parametrize("driver", ["s3", "minio", "obstore"])
 def test_a_lost_reply_is_found_again_by_its_nonce(driver: str, seaweed: Any) -> None:
     bucket = getattr(seaweed, driver)(f"lost-{driver}")
     faulty = FaultyBucket(bucket, [Fault("put", when="after", times=2), Fault("put", nth=3, when="after")])

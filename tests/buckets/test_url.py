@@ -16,6 +16,7 @@ from streams.buckets.file import FileBucket
 from streams.buckets.memory import MemoryBucket
 from streams.buckets.minio import MinioBucket
 from streams.buckets.names import check_prefix
+from streams.buckets.obstore import ObstoreBucket
 from streams.buckets.remote import Keys
 from streams.buckets.s3 import S3Bucket
 from streams.buckets.url import open_bucket
@@ -75,7 +76,14 @@ def test_s3_and_minio_urls() -> None:
         ("minio://[::1]:9000/b", "http"),
     ):
         assert open_bucket(url, env=env)._endpoint.scheme == scheme
-    for bucket in (plain, other, minio):
+    fast = open_bucket("s3+obstore://my-bucket/p", env=env)
+    assert isinstance(fast, ObstoreBucket)
+    assert (fast._endpoint, fast._root, fast.trusted) == ("https://s3.eu-west-1.amazonaws.com", "p/", True)
+    china = open_bucket("s3+obstore://b?region=cn-north-1", env=env)
+    assert china._endpoint == "https://s3.cn-north-1.amazonaws.com.cn"
+    near = open_bucket("s3+obstore://b?endpoint=http://127.0.0.1:9000&region=r1", env=env)
+    assert (near._endpoint, near._region, near.trusted) == ("http://127.0.0.1:9000", "r1", False)
+    for bucket in (plain, other, minio, fast, near):
         assert open_bucket(bucket.url, env=env)._root == bucket._root, "a shown URL opens again"
 
 
@@ -118,19 +126,21 @@ def test_keys_are_read_again_when_asked_again() -> None:
     assert bucket._keys().access_key == "AKNEW"
 
 
-def test_minio_takes_a_sessions_keys() -> None:
+def test_a_driver_that_takes_keys_takes_a_sessions() -> None:
     frozen = SimpleNamespace(access_key="AKSESSION", secret_key="s", token="t")
     session = SimpleNamespace(get_credentials=lambda: SimpleNamespace(get_frozen_credentials=lambda: frozen))
     assert open_bucket("minio://h.org/b", session=session, env=AWS)._keys() == Keys("AKSESSION", "s", "t")
+    assert open_bucket("s3+obstore://b", session=session, env=AWS)._keys() == Keys("AKSESSION", "s", "t")
     assert open_bucket("minio://h.org/b", session=lambda: session, env={})._keys().access_key == "AKSESSION"
     with pytest.raises(CredentialsExpired):
         open_bucket("minio://h.org/b", session=SimpleNamespace(get_credentials=lambda: None), env=AWS)
-    with pytest.raises(CredentialsExpired, match="OBJECT_STORE_ACCESS_KEY_ID"):
-        open_bucket("minio://h.org/b", env={})
+    for url in ("minio://h.org/b", "s3+obstore://b"):
+        with pytest.raises(CredentialsExpired, match="OBJECT_STORE_ACCESS_KEY_ID"):
+            open_bucket(url, env={})
 
 
 def test_a_default_protocol_stands_in_for_the_scheme() -> None:
-    for protocol, kind in (("s3", S3Bucket), ("minio", MinioBucket)):
+    for protocol, kind in (("s3", S3Bucket), ("minio", MinioBucket), ("s3+obstore", ObstoreBucket)):
         bucket = open_bucket("bucket/pre/fix", env={**OWN, "OBJECT_STORE_DEFAULT_PROTOCOL": protocol})
         assert isinstance(bucket, kind)
         assert (bucket._bucket, bucket._root) == ("bucket", "pre/fix/")
@@ -164,6 +174,10 @@ def test_a_default_protocol_stands_in_for_the_scheme() -> None:
         "s3://b/p?endpoint=http://x/path",
         "s3://b/p?region",
         "s3://[bad/p",
+        "s3+obstore://",
+        "s3+obstore://b--usw2-az1--x-s3/p",
+        "s3+obstore://b/p?secure=1",
+        "s3+ftp://b/p",
         "minio://host:99999999/b",
         "minio://host:9000/",
         "minio://host:9000",
@@ -196,6 +210,8 @@ def test_urls_that_cannot_be_are_refused(url) -> None:
         "s3://b/p?hunter2=AKHIDDEN",
         "s3://AKHIDDEN:hunter2/p",
         "s3://b:31337/p",
+        "s3+obstore://b:31337/p",
+        "s3+obstore://AKHIDDEN:hunter2@b/p",
         "file://h:31337/p",
         "minio://AKHIDDEN:hunter2/b/p",
         "minio://host:hunter2/b",
@@ -217,27 +233,31 @@ def test_a_prefix_keeps_its_plain_form() -> None:
     assert check_prefix("") == check_prefix("/") == ""
 
 
-@pytest.mark.parametrize("name", ["s3", "minio"])
-def test_a_missing_driver_says_what_to_install(name, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [("s3://b", "boto3", "s3"), ("minio://h/b", "minio", "minio"), ("s3+obstore://b", "obstore", "fast")],
+)
+def test_a_missing_driver_says_what_to_install(url, package, extra, monkeypatch) -> None:
     def missing(module: str) -> None:
-        raise ModuleNotFoundError(name="boto3" if name == "s3" else "minio")
+        raise ModuleNotFoundError(name=package)
 
     monkeypatch.setattr(url_module, "import_module", missing)
-    with pytest.raises(Misconfigured, match=rf"pip install 'snapshotter\[{name}\]'"):
-        open_bucket("s3://b" if name == "s3" else "minio://h/b", env=AWS)
+    with pytest.raises(Misconfigured, match=rf"pip install 'snapshotter\[{extra}\]'"):
+        open_bucket(url, env=AWS)
 
     def broken(module: str) -> None:
         raise ModuleNotFoundError(name="something_else")
 
     monkeypatch.setattr(url_module, "import_module", broken)
     with pytest.raises(ModuleNotFoundError):
-        open_bucket("s3://b" if name == "s3" else "minio://h/b", env=AWS)
+        open_bucket(url, env=AWS)
 
 
 def test_no_driver_is_loaded_before_its_url_is_opened() -> None:
     code = (
         "import sys, streams.store, streams.buckets.url as u; u.open_bucket('memory://x'); "
-        "print([m for m in ('boto3', 'botocore', 'minio', 'urllib3', 'tenacity') if m in sys.modules])"
+        "drivers = 'boto3', 'botocore', 'minio', 'urllib3', 'obstore', 'tenacity'; "
+        "print([name for name in drivers if name in sys.modules])"
     )
     environment = {"PYTHONPATH": str(Path(str(streams.__file__)).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, text=True)

@@ -1,4 +1,4 @@
-"""The crash script again, over a real S3 server and through both drivers: real requests, real answers.
+"""The crash script again, over a real S3 server and through the drivers: real requests, real answers.
 
 Time is fake, so every third call has to do: the store's dates are real and a lease never runs out here. The
 next worker takes over.
@@ -26,7 +26,7 @@ from streams.store import Store
 EVERY = 3
 
 
-@pytest.fixture(params=["s3", "minio"])
+@pytest.fixture(params=["s3", "minio", "obstore"])
 def fresh(request: pytest.FixtureRequest) -> Iterator[Callable[[], Bucket]]:
     """Makes a bucket on a fresh root of the server, through one of the drivers."""
     endpoint = request.getfixturevalue("seaweed")
