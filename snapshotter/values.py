@@ -27,11 +27,11 @@ from streams.packing import encode_line
 from streams.records import Record
 from streams.store import Store
 
-from .core.apart import Apart, Ref, ref_in
+from .core.apart import Apart, Ref, held_apart, ref_in
 from .core.calls import Message
 from .core.shapes import is_ref
 
-_LISTS = ("history", "context")
+_LISTS = ("history", "context")  # the controls that have a list of messages
 _HELD = ("chunk", "message")
 
 
@@ -129,7 +129,7 @@ def fill(store: Store, sid: str, records: Sequence[Record], *, lenient: bool = F
 
 def without_refs(record: Record) -> Record:
     """A filled record as a reader shows it: as if nothing were stored apart."""
-    if "ref" not in record or not any(name in record for name in _HELD):
+    if held_apart(record) not in record:
         return record
     return {name: value for name, value in record.items() if name != "ref"}
 
@@ -137,23 +137,26 @@ def without_refs(record: Record) -> Record:
 def size_of(record: Record) -> int:
     """Bytes that a record has apart."""
     refs = [record["ref"]] if is_ref(record.get("ref")) else []
-    if record.get("control") in _LISTS and isinstance(record.get("messages"), list):
-        refs += [ref for message in record["messages"] if is_ref(ref := ref_in(message))]
+    refs += [ref for message in _listed(record) if is_ref(ref := ref_in(message))]
     return sum(ref["bytes"] for ref in refs)
 
 
 def _refers(record: Record) -> bool:
-    if "ref" in record:
-        return not any(name in record for name in _HELD)
-    messages = record.get("messages")
-    return isinstance(messages, list) and any(ref_in(message) for message in messages)
+    held = held_apart(record)
+    return held not in record if held is not None else any(map(ref_in, _listed(record)))
+
+
+def _listed(record: Record) -> list[Any]:
+    """The list of messages in a record."""
+    messages = record.get("messages") if record.get("control") in _LISTS else None
+    return messages if isinstance(messages, list) else []
 
 
 def _filled(store: Store, sid: str, record: Record, lenient: bool) -> Record:
     try:
-        if "ref" in record:
-            name = "message" if "control" in record or "kind" in record else "chunk"
-            return {**record, name: read(store, sid, record["ref"])}
+        held = held_apart(record)
+        if held is not None:
+            return {**record, held: read(store, sid, record["ref"])}
         return {**record, "messages": Shelved(store, sid).messages(record["messages"])}
     except Damaged:
         if lenient:

@@ -354,3 +354,19 @@ def test_a_record_alone_says_where_its_value_is_read(place: Place) -> None:
     looked_up(place)
     with pytest.raises(Refused, match="stored apart"):
         fold_records([{"id": 1, "kind": "close"}, {"id": 2, "kind": "close"}], place.records())
+
+
+def test_what_a_later_release_means_by_a_ref_is_passed_over(place: Place) -> None:
+    from streams.codec import encode_segment
+
+    place.send("u1")
+    place.answer()
+    odd = {"id": 2, "ts": 1, "kind": "from-a-later-release", "ref": "u1"}
+    place.bucket.inner.put("in/chat/9999999999999997-2.jsonl", encode_segment("in", [odd], nonce="n"))
+    with place.db.boot(SID) as session:
+        session._edit([{"control": "from-a-later-release", "ref": {"of": 1}, "messages": [{"ref": {}}]}])
+        codes = {note["code"] for note in session.report}
+    assert codes == {"unknown-input-kind", "unknown-control"}
+    assert odd in list(place.db.records(SID, "in"))
+    assert len(place.db.history(SID)) == 2
+    assert verify(place.db, SID).problems == []

@@ -24,6 +24,18 @@ def ref_in(value: Any) -> Ref | None:
     return ref if type(ref) is dict else None
 
 
+def held_apart(record: dict[str, Any]) -> str | None:
+    """What a record's `ref` stands for: `chunk` or `message`; None for a record without one, and where it
+    means something else (to a later release: its kinds and controls are skipped here)."""
+    if "ref" not in record:
+        return None
+    if "control" in record:
+        return "message" if record["control"] == "history" else None
+    if "kind" in record:
+        return "message" if record["kind"] in ("message", "edit") else None
+    return "chunk"
+
+
 class Apart:
     """References by message object. The object is held, so that its identity stays its own."""
 

@@ -24,6 +24,7 @@ from streams.errors import Gap, Refused
 
 from . import edits
 from .accumulator import Accumulator
+from .apart import held_apart
 from .budget import Ledger
 from .calls import Message, calls_of, granted, parts_of
 from .chain import Chain, free_id
@@ -370,11 +371,12 @@ class Fold:
         """A record whose message is stored apart, and was put back in its place: the reference is kept, so
         that the message is never written again. Raises Refused where it was not put back. An applied input
         may lack it: nothing is taken from there."""
-        if "ref" not in record:
+        held = held_apart(record)
+        if held is None:
             return
-        if "message" in record:
-            self.chain.apart.note(record["message"], record["ref"])
-        elif "chunk" not in record and not ("kind" in record and self.inputs.is_applied(record["id"])):
+        if held in record:
+            self.chain.apart.note(record[held], record["ref"])
+        elif not ("kind" in record and self.inputs.is_applied(record["id"])):
             raise _unread(record)
 
     # -- what the parts of the reducer share ---------------------------------------------------------
