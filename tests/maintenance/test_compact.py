@@ -20,6 +20,7 @@ from streams.log import Vanished
 from streams.records import Cursor
 from streams.store import Store
 from streams.testing.faults import Call, FaultyBucket
+from streams.writer import Flush
 
 
 @pytest.fixture
@@ -212,10 +213,9 @@ def test_a_zombie_that_wakes_over_a_freed_place_is_fenced_and_nobody_sees_its_wo
     compact(place.db, SID)
     seen, records = picture(place), out_records(place)
     assert keys.segment("out", SID, position.id + 1) not in place.stored("out/"), "the place is free"
-    for part in ("t1", "t2", "t3"):
-        turn.write({"type": "text-start", "id": part})
+    words = [{"chunk": {"type": "text-start", "id": part}} for part in ("t1", "t2", "t3")]
     with pytest.raises(Fenced, match="slept"):
-        turn.flush()
+        zombie.writer.append_batch(words, flush=Flush.NOW)
     die(zombie)
     assert keys.segment("out", SID, position.id + 1) in place.stored("out/")
     for after in range(len(records)):
