@@ -9,6 +9,10 @@ the probe does what the engine does, on keys of its own:
     exact      the bytes come back as they were (some stores keep a driver's upload framing)
     listing    keys come in ascending byte order, after a given one
 
+A refusal (412) says nothing by itself: behind a proxy that repeats requests, who has written is told that
+it was refused. So the probe looks at what stands there then. Only a write that was done against its
+condition proves that conditions are ignored; a create that is refused where nothing stands proves nothing.
+
 Its keys are `probe/<token>-…`, and it deletes them whatever happens. Readers never probe.
 """
 
@@ -225,25 +229,38 @@ class _Trial:
         return key
 
     def _holds(self, key: str, data: bytes, **condition: Any) -> bool:
-        """True if the conditional write was done, False if it was refused."""
+        """True if the conditional write was done, whatever its answer says; False if it was refused."""
         try:
             self._store.bucket.put(key, data, **condition)
-        except (PreconditionFailed, Unsupported):
+        except Unsupported:
             return False
+        except PreconditionFailed:
+            return self._stands(key, [data], **condition)
         return True
 
+    def _stands(self, key: str, written: list[bytes], **condition: Any) -> bool:
+        """Whether one of these writes, all of which were refused under a condition, was done all the same."""
+        blob = self._store.get(key)
+        if blob is None and "if_absent" in condition:
+            raise Unreachable(f"a create of {key} was refused where nothing stands")
+        return blob is not None and blob.data in written
+
     def _one_wins(self, key: str, **condition: Any) -> bool:
-        def racer(number: int) -> Written | StreamError:
+        written = [f"racer {number}".encode() for number in range(RACERS)]
+
+        def racer(data: bytes) -> Written | StreamError:
             try:
-                return self._store.bucket.put(key, f"racer {number}".encode(), **condition)
+                return self._store.bucket.put(key, data, **condition)
             except (PreconditionFailed, Unsupported, Unreachable) as error:
                 return error
 
-        results = self._store.gather([partial(racer, n) for n in range(RACERS)])
+        results = self._store.gather([partial(racer, data) for data in written])
         winners = sum(isinstance(result, Written) for result in results)
         unsettled = next((r for r in results if isinstance(r, Unreachable)), None)
         if winners == 0 and unsettled is not None:
             raise unsettled
+        if winners == 0 and all(isinstance(result, PreconditionFailed) for result in results):
+            return self._stands(key, written, **condition)
         return winners == 1
 
 

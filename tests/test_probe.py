@@ -205,3 +205,52 @@ def test_the_stored_form() -> None:
             decode(data)
         assert caught.value.key == KEY
     assert load(store_of(MemoryBucket())) is None
+
+
+class Repeating(MemoryBucket):
+    """Behind a proxy that sends every conditional write twice: the answer is that to the second."""
+
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        written = super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+        if if_absent or if_match is not None:
+            raise PreconditionFailed(key)
+        return written
+
+
+class RefusesFirst(MemoryBucket):
+    """Refuses the first creates, though nothing stands there."""
+
+    refusals = 3
+
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        if if_absent and self.refusals:
+            self.refusals -= 1
+            raise PreconditionFailed(key)
+        return super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+
+
+class RepeatingRacy(Repeating):
+    """The same proxy before a store that ignores If-None-Match: the second create is done, too."""
+
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        if if_absent:
+            return MemoryBucket.put(self, key, data, nonce=nonce)
+        return super().put(key, data, if_match=if_match, nonce=nonce)
+
+
+@pytest.mark.parametrize(
+    ("kind", "create"), [(Repeating, True), (RefusesFirst, True), (RepeatingRacy, False)]
+)
+def test_a_refusal_proves_nothing_but_a_second_success_does(kind, create) -> None:
+    store = store_of(kind(), threads=False)
+    found = probe(store, store.clock)
+    assert found == Capabilities(create, True, True, True, "as-given", found.checked_at)
+
+
+def test_a_store_that_refuses_every_create_is_not_taken_for_one_that_ignores_conditions() -> None:
+    bucket = RefusesFirst()
+    bucket.refusals = 1_000
+    store = store_of(bucket, threads=False)
+    with pytest.raises(Unreachable, match="where nothing stands"):
+        probe(store, store.clock)
+    assert bucket.list("").entries == ()
