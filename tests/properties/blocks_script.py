@@ -37,7 +37,7 @@ def script(choose: Choose, length: int) -> list[Step]:
     """A list of steps."""
     steps: list[Step] = []
     for number in range(length):
-        kind = choose(12)
+        kind = choose(13)
         size = (3, 30, 300, 900)[choose(4)]
         if kind <= 4:
             steps.append(("send", f"u{number}", size, ("say", "say", "ask", "run", "die")[choose(5)]))
@@ -56,6 +56,8 @@ def script(choose: Choose, length: int) -> list[Step]:
             steps.append(("context", f"{'au'[choose(2)]}{choose(number + 1)}", size))
         elif kind == 10:
             steps.append(("state", number))
+        elif kind == 11:
+            steps.append(("stop", f"u{number - choose(3)}" if choose(3) else None))
         else:
             steps.append(("result", f"c{choose(CALLS)}", size))
         if choose(3):
@@ -98,6 +100,9 @@ class Play:
 
     def _approve(self, approval: str, approved: bool) -> None:
         self.db.approve(SID, approval, approved=approved)
+
+    def _stop(self, message_id: str | None) -> None:
+        self.db.stop(SID, message_id)
 
     def _grant(self) -> None:
         if self.asked:
