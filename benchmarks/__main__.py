@@ -9,7 +9,7 @@ import platform
 import sys
 from pathlib import Path
 
-NAMES = ("replay", "ai_sdk", "writing", "booting", "costs", "flat", "imports", "sizes")
+NAMES = ("replay", "ai_sdk", "writing", "booting", "costs", "flat", "rebuild", "imports", "sizes")
 
 
 def main() -> None:

@@ -245,7 +245,7 @@ def ls(url: str, prefix: str, since: str | None, as_json: bool) -> None:
     """
     empty = True
     with open_database(url) as db:
-        for info in db.sessions(prefix=prefix, since=_since(since)):
+        for info in db.sessions(prefix=prefix, since=since_ms(since)):
             empty = False
             if as_json:
                 emit(asdict(info))
@@ -255,7 +255,7 @@ def ls(url: str, prefix: str, since: str | None, as_json: bool) -> None:
             tell_empty(db, "no session has been saved that fits" if prefix or since else _NONE_SAVED)
 
 
-def _since(text: str | None) -> int | None:
+def since_ms(text: str | None) -> int | None:
     """Epoch ms. Raises Refused for what is no time."""
     if text is None:
         return None

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -28,13 +29,13 @@ from snapshotter.incoming import read_inputs
 from snapshotter.keeping import fill
 from snapshotter.sealing import Checkpoint
 from snapshotter.shelf import inline
-from streams.errors import Gap, Misconfigured
+from streams.errors import Corrupt, Damaged, Gap, Misconfigured, Missing
 from streams.log import Vanished
 from streams.packing import last_id
 from streams.records import Cursor, Segment
 
 from .results import LISTED, Options, Result
-from .source import Document, Opened, Parcel, opened, parcels
+from .source import WINDOW, Document, Opened, Parcel, opened, parcels
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
@@ -52,7 +53,8 @@ _LONGEST = 200  # characters of a value that a difference shows
 @dataclass(slots=True)
 class _Rebuilt:
     """A fold on its way. `at`: the segment's end where it stands; `rest`: the last one at which a snapshot
-    may be taken, None before the first. `different` is None until the snapshot's cursor was passed."""
+    may be taken, None before the first. `different` is None until the snapshot's cursor was passed; `problem`
+    says why it could not be read then."""
 
     fold: Fold
     base: str = "first"
@@ -62,6 +64,7 @@ class _Rebuilt:
     records: int = 0
     different: int | None = None
     differences: list[dict[str, Any]] = field(default_factory=list)
+    problem: Damaged | None = None
 
 
 class Work:
@@ -87,8 +90,8 @@ class Work:
             self._found = found = opened(self._store, self._sid)
             if _left(found) is None:
                 self._rest = parcels(self._store, self._sid, found, None, self._end(found))
-                first = next(self._rest, None)
-                self._first = [] if first is None else [first]
+                # A session of one window is read whole: for one hop between threads, not three.
+                self._first = list(self._rest if len(found.places) <= WINDOW else islice(self._rest, 1))
         except Misconfigured:
             raise
         except Exception as error:  # noqa: BLE001 - one session must not end the others' run
@@ -124,8 +127,8 @@ class Work:
         try:
             if error is not None:
                 raise error
-            parcels_read = _chained(self._first, self._rest)
-            rebuilt = self._folded(found, None, parcels_read, ahead)
+            rest = ahead(self._rest) if len(found.places) > WINDOW else iter(())
+            rebuilt = self._folded(found, None, chain(self._first, rest))
             base = None
         except (Gap, InputGone) as gap:
             base = checkpoints.above(self._store, self._sid, 0)
@@ -147,15 +150,13 @@ class Work:
     ) -> _Rebuilt:
         """Fold from a checkpoint, or a second time. Raises the reason for it where there is a hole, too."""
         try:
-            return self._folded(found, base, parcels(self._store, self._sid, found, base, end), ahead)
+            return self._folded(found, base, ahead(parcels(self._store, self._sid, found, base, end)))
         except (Gap, InputGone):
             if reason is None:
                 raise
             raise reason from None
 
-    def _folded(
-        self, found: Opened, base: Document | None, source: Iterator[Parcel], ahead: Ahead
-    ) -> _Rebuilt:
+    def _folded(self, found: Opened, base: Document | None, source: Iterator[Parcel]) -> _Rebuilt:
         rebuilt = _Rebuilt(Fold())
         if base is not None:
             rebuilt = _Rebuilt(restore(base), "checkpoint", at=Stored(base, None).cursor)
@@ -163,7 +164,7 @@ class Work:
         target = found.cursor if found.document is not None and self._options.mode != "export" else None
         if target == rebuilt.at.id:
             self._lay_beside(found, rebuilt)
-        for parcel in ahead(source):
+        for parcel in source:
             for record in parcel.inputs:
                 rebuilt.fold.feed(record)
             for segment in parcel.segments:
@@ -202,7 +203,11 @@ class Work:
         """The fold stands where the snapshot was taken: note every difference."""
         document = found.document
         assert document is not None
-        stored = restore(inline(self._store, self._sid, document))
+        try:
+            stored = restore(inline(self._store, self._sid, document))
+        except (Missing, Corrupt) as problem:
+            rebuilt.problem = problem
+            return
         wanted = Stored(document, None).wants(found.newest, ())
         for record in read_inputs(self._store, self._sid, wanted, document.get("inApplied") or ()):
             stored.feed(record)
@@ -227,8 +232,9 @@ class Work:
             raise Gap(text, log="out", missing=missing)
 
     def _compared(self, found: Opened, rebuilt: _Rebuilt) -> Result:
-        if found.problem is not None:
-            raise found.problem
+        problem = found.problem or rebuilt.problem
+        if problem is not None:
+            raise problem
         if found.document is None:
             return self._result("unsaved", found, rebuilt)
         if rebuilt.different is None:
@@ -245,8 +251,9 @@ class Work:
     # -- writing ----------------------------------------------------------------------------------------
 
     def _write(self, found: Opened, base: Document | None, rebuilt: _Rebuilt, ahead: Ahead) -> Result:
-        if found.problem is not None and not self._options.replace_unreadable:
-            raise found.problem
+        problem = found.problem or rebuilt.problem
+        if problem is not None and not self._options.replace_unreadable:
+            raise problem
         rest = rebuilt.rest
         if rest is None:
             return self._result("unsaved" if found.document is None else "newer", found, rebuilt)
@@ -306,12 +313,7 @@ def _left(found: Opened) -> str | None:
         return "deleted"
     if document.get("hydrated"):
         return "hydrated"
-    return "empty" if found.snapshot is None and not found.places and not found.newest else None
-
-
-def _chained(first: list[Parcel], rest: Iterator[Parcel]) -> Iterator[Parcel]:
-    yield from first
-    yield from rest
+    return "absent" if found.snapshot is None and not found.places and not found.newest else None
 
 
 def _told(difference: sameness.Difference) -> dict[str, Any]:

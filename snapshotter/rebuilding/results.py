@@ -15,8 +15,8 @@ Format = Literal["jsonl", "parquet"]
 MODES: tuple[Mode, ...] = ("compare", "write", "export")
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
 
-GOOD = ("same", "written", "exported", "newer", "unsaved", "unchecked", "hydrated", "deleted", "empty")
-PROBLEMS = ("different", "failed")
+GOOD = ("same", "written", "exported", "newer", "unsaved", "unchecked", "hydrated", "deleted")
+PROBLEMS = ("different", "failed", "absent")
 
 LISTED = 200
 """Differences of one session that are told one by one; the others are counted."""
@@ -54,7 +54,7 @@ class Result:
         unchecked   the snapshot is older than the checkpoint that the trimmed logs begin with
         hydrated    somebody else owns the history; nothing is compared or written
         deleted     a tombstone stands there
-        empty       nothing at all is stored of it
+        absent      nothing at all is stored of it
         failed      `error` (a code word) and `detail` say why
 
     `base`: `first` where the logs were read from their first record, else `checkpoint`. `cursor`: the out id

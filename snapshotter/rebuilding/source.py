@@ -32,7 +32,7 @@ from streams.log import Listing, Place
 from streams.records import Record, Segment
 from streams.store import Store
 
-_WINDOW = 64
+WINDOW = 64
 _WINDOW_BYTES = 8 * 1024 * 1024
 _INPUTS = 256
 _BELOW = 3  # segments below a cursor that may cover it
@@ -122,7 +122,7 @@ def _windows(places: Sequence[Place]) -> Iterator[list[Place]]:
     window: list[Place] = []
     size = 0
     for place in places:
-        if window and (len(window) == _WINDOW or size + place.size > _WINDOW_BYTES):
+        if window and (len(window) == WINDOW or size + place.size > _WINDOW_BYTES):
             yield window
             window, size = [], 0
         window.append(place)

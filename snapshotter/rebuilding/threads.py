@@ -4,6 +4,9 @@ A session costs dozens of small requests. A pool that is made for each batch of 
 do, so one worker has one pool for requests (`PooledClock`), and another on which sessions are opened and
 windows are read ahead (`Reader`). Those wait for requests, and requests for nothing: no two of them can wait
 for one another.
+
+A folder, or a store in memory, is read without threads: its answers take microseconds, and a thread that
+comes back from one has to wait for the interpreter until the fold lets go of it, which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -19,18 +22,33 @@ from streams.clock import SystemClock
 
 T = TypeVar("T")
 
+REQUESTS = 16
+"""Requests in flight at once, where the store is not at hand."""
+
+SESSIONS = 4
+"""Sessions that are opened ahead."""
+
+_AT_HAND = ("file:", "memory:")
+
+
+def is_at_hand(url: str) -> bool:
+    """Whether a store answers at once."""
+    return url.startswith(_AT_HAND)
+
 
 class PooledClock(SystemClock):
-    """The real clock, with one pool of threads for all that is gathered. Close it, or use it with `with`."""
+    """The real clock, with one pool of threads for all that is gathered; with none where `parallel` is 1.
+    Close it, or use it with `with`."""
 
-    def __init__(self, parallel: int = 16) -> None:
+    def __init__(self, parallel: int = REQUESTS) -> None:
         super().__init__(parallel)
         self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="rebuild-request")
         self._inside = threading.local()
+        self._alone = parallel == 1
 
     def gather(self, calls: list[Callable[[], Any]]) -> list[Any]:
         # A call that gathers itself holds one of the threads: more of them could never come free.
-        if len(calls) < 2 or getattr(self._inside, "now", False):
+        if self._alone or len(calls) < 2 or getattr(self._inside, "now", False):
             return [call() for call in calls]
         futures = [self._pool.submit(self._run, call) for call in calls]
         wait(futures)
@@ -50,15 +68,19 @@ class PooledClock(SystemClock):
 
 
 class Reader:
-    """Runs what reads, a few items ahead of whoever uses them. Close it, or use it with `with`."""
+    """Runs what reads, `depth` items ahead of whoever uses them; with 0 when they are used. Close it, or use
+    it with `with`."""
 
-    def __init__(self, depth: int = 4) -> None:
+    def __init__(self, depth: int = SESSIONS) -> None:
         self._depth = depth
         # One more, for the windows of the session that is being folded.
         self._pool = ThreadPoolExecutor(depth + 1, thread_name_prefix="rebuild-reader")
 
     def each(self, calls: Iterable[Callable[[], T]]) -> Iterator[T]:
         """The results of the calls in their order, so many of them begun ahead."""
+        if not self._depth:
+            yield from (call() for call in calls)
+            return
         rest = iter(calls)
         begun: deque[Future[T]] = deque()
         while True:
@@ -70,6 +92,9 @@ class Reader:
 
     def ahead(self, items: Iterator[T]) -> Iterator[T]:
         """The items again, the next one being made while one is used."""
+        if not self._depth:
+            yield from items
+            return
         done = object()
         coming: Future[Any] = self._pool.submit(next, items, done)
         while (item := coming.result()) is not done:

@@ -16,7 +16,7 @@ from streams.buckets.url import open_bucket
 from .exporting import Export
 from .folding import Work
 from .results import Options, Result
-from .threads import PooledClock, Reader
+from .threads import REQUESTS, SESSIONS, PooledClock, Reader, is_at_hand
 
 
 def rebuild_some(url: str, options: Options, sids: Sequence[str]) -> list[Result]:
@@ -25,18 +25,19 @@ def rebuild_some(url: str, options: Options, sids: Sequence[str]) -> list[Result
     What goes wrong with one session is its result. Raises Misconfigured, which concerns all of them, and,
     where an export cannot be written, what requests raise.
     """
-    with PooledClock() as clock:
+    with PooledClock(1 if is_at_hand(url) else REQUESTS) as clock:
         db = Database(open_bucket(url, clock=clock), clock, sizes=options.sizes)
         try:
-            return _each(db, options, sids)
+            return rebuild_in(db, options, sids)
         finally:
             db.close()
 
 
-def _each(db: Database, options: Options, sids: Sequence[str]) -> list[Result]:
+def rebuild_in(db: Database, options: Options, sids: Sequence[str]) -> list[Result]:
+    """As `rebuild_some`, in a database that is open."""
     export = Export(options.dest, options.format, sids) if options.mode == "export" else None
     sink = _nowhere if export is None else export.add
-    with Reader() as reader:
+    with Reader(0 if is_at_hand(db.url) else SESSIONS) as reader:
         begun = (Work(db, session_id, options).start for session_id in sids)
         results = [work.finish(reader.ahead, sink) for work in reader.each(begun)]
     if export is not None:
