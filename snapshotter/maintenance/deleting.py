@@ -95,7 +95,7 @@ def _found(bench: Bench) -> tuple[Fold, Cursor, int | None]:
         loaded = bench.db.load(bench.done.session)
     except NewerVersion:
         raise
-    except Damaged:
+    except (Damaged, Refused):  # also what needs a hook that is not there, to be shown
         return _damaged(bench)
     if not loaded.fold.cursor and not loaded.fold.inputs.last:
         raise Refused(f"there is no session {bench.done.session!r} at {bench.db.url}")
@@ -103,7 +103,7 @@ def _found(bench: Bench) -> tuple[Fold, Cursor, int | None]:
 
 
 def _damaged(bench: Bench) -> tuple[Fold, Cursor, int | None]:
-    """The same of a session that does not boot: from its newest out segment."""
+    """The same of a session that does not boot here: from its newest out segment."""
     listing = log.newest(bench.store, "out", bench.sid, 1)
     log.check_newest(listing)
     fold, position = Fold(), Cursor()

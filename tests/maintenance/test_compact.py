@@ -272,6 +272,16 @@ def test_a_store_without_if_match_is_refused() -> None:
     assert place.stored("out/") == before
 
 
+def test_a_dry_run_does_not_even_ask_a_store_that_is_not_known(place: Place) -> None:
+    session_of(place, 3)
+    before = place.stored("")
+    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), trusted=False)
+    assert compact(type(place.db)(bucket, place.clock), SID, dry_run=True).written == 2
+    assert place.stored("") == before
+    assert compact(type(place.db)(bucket, place.clock), SID).written == 2
+    assert "capabilities.json" in place.stored("")
+
+
 def test_a_turn_too_large_for_one_object_becomes_several(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

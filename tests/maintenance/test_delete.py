@@ -258,6 +258,23 @@ def test_a_damaged_session_can_be_deleted(place: Place) -> None:
     assert len(place.db.history(SID)) == 2
 
 
+def test_a_session_whose_history_a_host_owns_is_deleted_without_the_host() -> None:
+    held: list[Any] = []
+    place = Place(hydrate=lambda _: list(held))
+    place.send("u1")
+    place.answer("one")
+    held += place.db.history(SID)
+    place.send("u2")
+    place.answer("two")
+    with pytest.raises(Refused, match="hydrate"):
+        fresh(place).history(SID)
+    place.clock.advance(24 * HOURS)
+    delete(fresh(place), SID)
+    assert json.loads(place.stored(SNAPSHOT)[SNAPSHOT])["deleted"] is True
+    with pytest.raises(Closed), fresh(place).boot(SID) as session:
+        list(session.turns())
+
+
 def test_what_a_newer_release_wrote_is_left(place: Place) -> None:
     session_of(place, 2)
     document = {**json.loads(place.stored(SNAPSHOT)[SNAPSHOT]), "version": 2}
