@@ -1,5 +1,9 @@
 """S3 and what speaks its protocol, through boto3. The only file that imports boto3 or botocore.
 
+It uses boto3's core, botocore, alone: boto3 adds managed transfers, which nobody here needs, and a cold
+process waits for them. Only a caller who hands in a `boto3.Session` has imported boto3. Of what a client then
+costs, most is the reading of descriptions: see `_Descriptions`.
+
 One call is one request: the driver's own retries are off, since it would re-send a conditional write
 and report its own success as a lost race. Its `Expect: 100-continue` is off, because it costs a second
 round trip per PUT; checksums only where required, because some stores keep their framing in the object.
@@ -13,19 +17,22 @@ per call, and the same request repeated. Both refusals are answers: nothing was 
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import os
 import re
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import boto3
 import botocore.exceptions as failures
 import botocore.session
+import orjson
 from botocore.config import Config
 from botocore.handlers import BUILTIN_HANDLERS, add_expect_header
-from botocore.loaders import create_loader
+from botocore.loaders import JSONFileLoader, Loader
 from botocore.parsers import ResponseParserError
 
 from streams.buckets.base import Blob, Entry, Head, Page, Written
@@ -55,13 +62,11 @@ from streams.errors import (
 )
 
 if TYPE_CHECKING:
+    import boto3
     from mypy_boto3_s3 import S3Client
 
 T = TypeVar("T")
-# Reading the service's description is most of what a client costs; once a process is enough.
-_LOADER = create_loader()
 _WEB_PAGE = re.compile(rb"\s*<(!doctype\s+)?html", re.IGNORECASE)
-Session = boto3.Session | Callable[[], boto3.Session]
 
 # A 404 that means "no such key". A HEAD has no code; anything but a store may give a bare 404 to a GET.
 _NO_KEY = frozenset({"NoSuchKey"})
@@ -106,7 +111,7 @@ class S3Bucket:
         *,
         endpoint: str | None = None,
         region: str | None = None,
-        session: Session | None = None,
+        session: boto3.Session | Callable[[], boto3.Session] | None = None,
         keys: Callable[[], Keys | None] | None = None,
     ) -> None:
         self._bucket = bucket
@@ -261,8 +266,6 @@ class S3Bucket:
 
     def _build(self) -> S3Client:
         session = self._session() if callable(self._session) else self._session
-        if session is None:
-            session = _session_of(self._keys() if self._keys else None)
         config = Config(
             retries={"total_max_attempts": 1},
             request_checksum_calculation="when_required",
@@ -273,10 +276,13 @@ class S3Bucket:
             parameter_validation=False,
             s3={"addressing_style": "path"} if self._endpoint else {},
         )
-        region = self._region or session.region_name or DEFAULT_REGION
+        make, found = (
+            _of_environment(self._keys) if session is None else (session.client, session.region_name)
+        )
+        region = self._region or found or DEFAULT_REGION
         try:
-            client = session.client("s3", region_name=region, endpoint_url=self._endpoint, config=config)
-        except ValueError as error:  # so boto3 refuses an endpoint that is no URL
+            client: S3Client = make("s3", region_name=region, endpoint_url=self._endpoint, config=config)
+        except ValueError as error:  # so botocore refuses an endpoint that is no URL
             raise InvalidId(f"{self.url}: {error}") from error
         _tame(client, redirects=self._endpoint is None)
         return client
@@ -349,10 +355,38 @@ def _date(answer: Mapping[str, Any]) -> int | None:
     return date_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
 
 
-def _session_of(keys: Keys | None) -> boto3.Session:
-    """A fresh session, so that credentials are looked up anew; without keys, wherever boto3 looks."""
-    core = botocore.session.Session()
-    core.register_component("data_loader", _LOADER)
-    if keys is None:
-        return boto3.Session(botocore_session=core)
-    return boto3.Session(keys.access_key, keys.secret_key, keys.session_token, botocore_session=core)
+def _of_environment(find: Callable[[], Keys | None] | None) -> tuple[Callable[..., Any], str | None]:
+    """What makes a client, and the region of the user's own configuration. The session is a fresh one, so
+    that credentials are looked up anew; without keys, wherever boto3 looks."""
+    session = botocore.session.Session()
+    session.register_component("data_loader", _DESCRIPTIONS)
+    keys = find() if find else None
+    if keys is not None:
+        session.set_credentials(keys.access_key, keys.secret_key, keys.session_token)
+    return session.create_client, session.get_config_variable("region")
+
+
+class _Json(JSONFileLoader):
+    def load_file(self, file_path: str) -> Any:
+        for path, opener in ((f"{file_path}.json", open), (f"{file_path}.json.gz", gzip.open)):
+            try:
+                with opener(path, "rb") as file:
+                    return orjson.loads(file.read())
+            except FileNotFoundError:
+                continue
+        return None
+
+
+class _Descriptions(Loader):
+    """botocore's descriptions of services, read by a quicker reader, and without looking into the folders of
+    all 400 services for a file of that kind. A service that has none is missed one step later."""
+
+    FILE_LOADER_CLASS = _Json
+
+    def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - botocore's signature
+        folders = [Path(path) for path in self.search_paths]
+        return [found.name for folder in folders if folder.is_dir() for found in os.scandir(folder)]
+
+
+# Once a process is enough.
+_DESCRIPTIONS = _Descriptions()

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import boto3
 import botocore.exceptions
+import botocore.loaders
 import minio.error
 import obstore.exceptions
 import pytest
@@ -415,6 +416,22 @@ def test_the_client_is_set_up_for_other_stores_too(stub) -> None:
     assert config.retries["total_max_attempts"] == 1
     assert config.s3["addressing_style"] == "path"
     bucket.close()
+
+
+def test_roles_that_boto3_looks_up_at_another_service_are_still_found() -> None:
+    make, _ = s3_file._of_environment(lambda: Keys("a", "b"))
+    for service in ("sts", "sso", "sso-oidc"):
+        assert make(service, region_name="eu-west-1").meta.service_model.service_name == service
+    with pytest.raises(botocore.exceptions.DataNotFoundError):
+        make("no-such-service", region_name="eu-west-1")
+
+
+def test_descriptions_read_quickly_are_botocores_own() -> None:
+    own, quick = botocore.loaders.create_loader(), s3_file._Descriptions()  # clients change those they use
+    for kind in ("service-2", "endpoint-rule-set-1"):
+        assert quick.load_service_model("s3", kind) == own.load_service_model("s3", kind)
+    assert quick.load_data("endpoints") == own.load_data("endpoints")
+    assert set(own.list_available_services("service-2")) <= set(quick.list_available_services("service-2"))
 
 
 @pytest.mark.parametrize(

@@ -262,3 +262,14 @@ def test_no_driver_is_loaded_before_its_url_is_opened() -> None:
     environment = {"PYTHONPATH": str(Path(str(streams.__file__)).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_no_more_of_a_driver_is_loaded_than_is_used() -> None:
+    code = (
+        "import sys, streams.buckets.url as u; env = dict(AWS_ACCESS_KEY_ID='a', AWS_SECRET_ACCESS_KEY='b'); "
+        "u.open_bucket('s3://b', env=env); u.open_bucket('s3+obstore://b', env=env); "
+        "print([name for name in ('boto3', 's3transfer', 'minio', 'ssl') if name in sys.modules])"
+    )
+    environment = {"PYTHONPATH": str(Path(str(streams.__file__)).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, text=True)
+    assert done.stdout == "['ssl']\n", done.stderr
