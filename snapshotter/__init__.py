@@ -24,7 +24,7 @@ from .core.onward import for_model
 from .core.repair import Repaired, normalize_input, repair
 from .core.sanitize import sanitize
 from .core.shorten import shorten
-from .database import Database, SessionInfo, open  # noqa: A004 - reads like the built-in on purpose
+from .database import Database, open  # noqa: A004 - reads like the built-in on purpose
 from .errors import (
     AccessDenied,
     BucketMissing,
@@ -57,6 +57,7 @@ from .errors import (
     WrongEndpoint,
 )
 from .following import Event
+from .readers import SessionInfo
 from .receipt import Receipt
 from .recovery import ChatRecovery, RecoveryChoice, RecoveryContext, RecoveryEvent
 from .session import Session

@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,35 +24,25 @@ from streams.clock import Clock, SystemClock
 from streams.errors import InvalidId, InvalidValue, Refused
 from streams.store import Retries, Store
 
-from . import following, histories, sending
+from . import sending
 from .claiming import Claiming
 from .core.blocks import DEFAULT, Sizes
 from .core.budget import Limits
 from .core.calls import Message
-from .core.fold import Fold
 from .core.resume import Policies
-from .following import Event, Follower
 from .hooks import checked
 from .hosting.door import HostDoor
 from .hosting.hydrating import Hydrate, NotDurable
 from .hosting.hydrating import asked as hydrated
 from .hosting.recovering import RecoveryHook
 from .loading import Loaded, load
+from .readers import Readers
 from .receipt import Receipt
 from .recovery import ChatRecovery, cause_text
 from .scribe import POLICIES
 from .senders import Senders
 from .session import Session
 from .waiting import wait_for
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """One line of the catalogue: when the snapshot was last written (epoch ms) and its size in bytes."""
-
-    id: str
-    modified_ms: int | None
-    size: int
 
 
 def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
@@ -108,7 +97,7 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     )
 
 
-class Database(Senders, HostDoor):
+class Database(Senders, Readers, HostDoor):
     """Sessions in one root. Close it, or use it with `with`."""
 
     def __init__(
@@ -173,64 +162,6 @@ class Database(Senders, HostDoor):
         self._ensure()
         with self._session(session_id, sid, self.load(session_id)) as session:
             sending.create(session, messages or [], state)
-
-    # -- readers ------------------------------------------------------------------------------------
-
-    def history(
-        self, session_id: str, *, limit: int | None = None, before: str | None = None
-    ) -> list[Message]:
-        """The messages as a client would see them now, an unfinished answer included; answers and user
-        messages that no worker has taken yet are laid over. `before` (a message id) and `limit` page
-        backwards; of a long history no more is read than that takes.
-
-        Raises Refused when `before` is not in the history.
-        """
-
-        def read(window: int | None) -> Fold:
-            return self.load(session_id, window=window).fold
-
-        return histories.read_page(read, limit, before)
-
-    def follow(
-        self,
-        session_id: str,
-        *,
-        after: int | Mapping[str, int] = 0,
-        timeout: float | None = None,
-        poll: float = 0.5,
-    ) -> Follower[Event]:
-        """Events as they become durable: records of both logs, unpacked, each log in its order.
-
-        `after` is the last out id known, or `{"out": n, "in": m}`. Ends after `timeout` seconds of silence.
-        """
-        return following.follow(self._own_store(), self.sid(session_id), after, timeout, poll)
-
-    def records(
-        self,
-        session_id: str,
-        which: keys.Log,
-        *,
-        after: int = 0,
-        follow: bool = False,
-        timeout: float | None = None,
-        poll: float = 0.5,
-    ) -> Follower[dict[str, Any]]:
-        """The records of one log (`in` or `out`), unpacked; with `follow` also those to come."""
-        return following.records(
-            self._own_store(), self.sid(session_id), which, after, timeout if follow else 0.0, poll
-        )
-
-    def sessions(self, *, prefix: str = "", since: int | None = None) -> Iterator[SessionInfo]:
-        """The sessions that have a snapshot, by id, one flat listing. `since`: changed then or later
-        (epoch ms, by the store's clock). A long session's snapshot is not written after every turn (see
-        FORMAT.md): its date may be that of up to 16 turns, or 24 KB of log, ago."""
-        for entry in self.store.entries(keys.sessions_prefix()):
-            session_id = keys.session_of(keys.parse_snapshot(entry.key))
-            if session_id is None:
-                continue
-            changed = since is None or entry.modified_ms is None or entry.modified_ms >= since
-            if changed and session_id.startswith(prefix):
-                yield SessionInfo(session_id, entry.modified_ms, entry.size)
 
     # -- workers ------------------------------------------------------------------------------------
 
