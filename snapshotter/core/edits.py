@@ -8,11 +8,14 @@ Order inside a turn-start (each step sees what the one before left):
 4. with a user message or an edit, each call before it that still waits, or is granted and not run, is
    closed: the person went on;
 5. the assistant message opens: a new one, or in `continue` the stored one, in its place.
+
+What is spent without a turn is placed like this, too, but opens and closes nothing. While a turn is open, a
+user message or an edit that is spent waits for its close: as if it were spent right behind that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -121,8 +124,11 @@ def _place(fold: Fold, turn: OpenTurn, entry: Input) -> None:
         return
     replaced: set[str] = set()
     if entry.role == "edit":
-        target = entry.record["messageId"]
+        before = [(e, turn.placed[n]) for n in turn.placed if (e := fold.inputs.get(n)) is not None]
         ids = [message["id"] for message in turn.asked]
+        target = entry.record["messageId"]
+        if target not in ids:
+            target = _heir(before, target)
         if target in ids:
             replaced = set(ids[ids.index(target) :])
             del turn.asked[ids.index(target) :]
@@ -134,6 +140,15 @@ def _place(fold: Fold, turn: OpenTurn, entry: Input) -> None:
     for number, message_id in turn.placed.items():
         if message_id in replaced:
             turn.placed[number] = message["id"]
+
+
+def _heir(before: Iterable[tuple[Input, str]], target: str) -> str:
+    """The id of what an edit replaces: the message that an earlier edit of the same item left in the
+    target's place, else the target. `before`: the inputs that were placed with it, and under which ids."""
+    for entry, placed in reversed(list(before)):
+        if entry.role == "edit" and target in (entry.record["messageId"], entry.message.get("id")):
+            return placed
+    return target
 
 
 def _named(fold: Fold, entry: Input, also: set[str]) -> Message:
@@ -224,18 +239,37 @@ def apply_inputs(fold: Fold, record: Record) -> None:
     """`input-applied`: inputs that are spent without a turn take what effect they have."""
     entries = named_inputs(fold, record)
     taken = set(fold.open.inputs) if fold.open is not None else set()
+    placed: list[tuple[Input, str]] = []
     for entry in entries:
         if fold.inputs.is_applied(entry.id) or entry.id in taken:
             continue
-        if entry.role == "message":
-            fold.chain.append(_named(fold, entry, set()))
-        elif entry.role == "edit":
-            with _settled_only(fold):
-                _cut_for_edit(fold, entry.record["messageId"])
-                fold.chain.append(_named(fold, entry, set()))
-        elif entry.role == "answer":
+        if entry.role == "answer":
             apply_answer(fold, entry)
+        elif entry.role in ("message", "edit") and fold.open is not None:
+            message = _named(fold, entry, set()) if entry.role == "message" else None
+            fold.open.after.append((entry, message))
+        elif entry.role in ("message", "edit"):
+            _stand(fold, entry, None, placed)
     fold.inputs.apply(entry.id for entry in entries)
+
+
+def place_after(fold: Fold, after: Iterable[tuple[Input, Message | None]]) -> None:
+    """Place what was spent while a turn was open, which is closed now."""
+    placed: list[tuple[Input, str]] = []
+    for entry, message in after:
+        _stand(fold, entry, message, placed)
+
+
+def _stand(fold: Fold, entry: Input, message: Message | None, placed: list[tuple[Input, str]]) -> None:
+    """Place a user message (`message`, where its id is decided) or an edit that is spent, unanswered."""
+    replaced = _heir(placed, entry.record["messageId"]) if entry.role == "edit" else None
+    if replaced is not None:
+        _cut_for_edit(fold, replaced)
+    if message is None:
+        message = _named(fold, entry, set())
+    fold.chain.append(message)
+    placed[:] = [(e, message["id"] if stood == replaced else stood) for e, stood in placed]
+    placed.append((entry, message["id"]))
 
 
 # -- history operations and compaction ------------------------------------------------------------------

@@ -295,6 +295,7 @@ class Fold:
         self.open = self.claim = None
         self.budget.close(status, turn.message_id)
         self.inputs.apply(turn.inputs)
+        edits.place_after(self, turn.after)
         inputs = {number: turn.placed.get(number, "") for number in turn.inputs}
         self.placed = {**self.placed, **inputs} if status == "interrupted" else {}
         if status != "completed":

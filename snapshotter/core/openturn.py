@@ -1,8 +1,9 @@
 """The open turn: what a turn-start began and no turn-complete has closed.
 
 It holds the messages that the turn takes from its inputs (`asked`), those it produces (`done` and the
-one under way), and what decides later how the turn can be picked up: whether a stop or an error passed,
-which chunk last began or ended something, how its worker let go.
+one under way), those that were spent meanwhile and stand behind it once it closes (`after`), and what
+decides later how the turn can be picked up: whether a stop or an error passed, which chunk last began or
+ended something, how its worker let go.
 
 Two lengths matter. `seed` counts the parts of the current message that stood there when the *turn*
 opened; a retry never reaches below it. The accumulator's frozen parts are those that stood there when
@@ -18,6 +19,7 @@ from typing import Any
 from .accumulator import Accumulator
 from .calls import Message, calls_of, granted, parts_of
 from .cleanup import Cleaned, cleanup, drop_trailing_steps, is_empty, kept_for_retry
+from .inputs import Input
 
 Report = Callable[[str, str], None]
 
@@ -30,7 +32,8 @@ def _names(value: Any) -> tuple[str, ...]:
 class OpenTurn:
     """A turn between its turn-start and its turn-complete. `slot` is the chain position of the message
     that a continue turn extends in its place; None when the turn's message stands at the end. `progress`
-    has, by the place of its part, each call of earlier attempts that was cut off after it had shown some."""
+    has, by the place of its part, each call of earlier attempts that was cut off after it had shown some.
+    `after` has what was spent while the turn was open: user messages under their ids, and edits."""
 
     turn: int
     inputs: list[int]
@@ -49,6 +52,7 @@ class OpenTurn:
     asked: list[Message] = field(default_factory=list)
     placed: dict[int, str] = field(default_factory=dict)
     done: list[Message] = field(default_factory=list)
+    after: list[tuple[Input, Message | None]] = field(default_factory=list)
     progress: dict[int, dict[str, Any]] = field(default_factory=dict)
     alias: dict[str, str] = field(default_factory=dict)
     started: bool = False
@@ -73,9 +77,13 @@ class OpenTurn:
         return self.acc.view() or {"id": self.message_id, "role": "assistant", "parts": []}
 
     def ids(self) -> set[str]:
-        """Ids of the turn's own messages."""
-        own = {message.get("id", "") for message in (*self.asked, *self.done)}
+        """Ids of the turn's own messages, and of those that wait for its close."""
+        own = {message.get("id", "") for message in (*self.asked, *self.done, *self.waiting())}
         return own | {self.message_id}
+
+    def waiting(self) -> list[Message]:
+        """The user messages that will stand behind the turn's own. An edit shows once it is made."""
+        return [message for _, message in self.after if message is not None]
 
     def cleaned(self) -> Cleaned:
         """The message under way as cleanup would leave it now."""

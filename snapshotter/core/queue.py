@@ -10,9 +10,12 @@ its target, a regenerate its message.
     tool answers   all to one message's calls are one item, once no call of that message waits
     regenerate     an item, unless its target is unknown: then spent
     action, close  an item each
-    stop           ends the turn that answers its message, or spends that message while it is owed;
-                   any other is spent alone
+    stop           ends the turn that answers its message, or spends that message while it is owed (an
+                   edit with what it replaces in its item); any other is spent alone
     unknown kinds  stay owed, are reported, are not pending
+
+What a stop spends stands in the history like any other message, so it waits for the items before it: an edit
+of it would take them away, too.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from .edits import newest_for
 from .fold import Fold
 from .inputs import Input
 from .tool_parts import is_interrupted, is_settled
+
+_TALK = ("message", "edit", "regenerate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,10 @@ class View:
     def find(self, fold: Fold, message_id: str) -> int | None:
         turn = fold.open
         if turn is not None:
-            first = len(fold.chain) if turn.slot is None else len(self.messages) - len(turn.asked)
-            own: set[int] = {*self.own, *range(first, first + len(turn.asked))}
+            end = len(self.messages)
+            behind = end - len(turn.waiting())
+            first = len(fold.chain) if turn.slot is None else behind - len(turn.asked)
+            own: set[int] = {*self.own, *range(first, first + len(turn.asked)), *range(behind, end)}
             for position in sorted(own, reverse=True):
                 if self.messages[position].get("id") == message_id:
                     return position
@@ -74,7 +81,7 @@ class View:
         turn = fold.open
         if turn is None or turn.slot is None or position <= turn.slot:
             return position
-        return position + len(self.messages) - len(fold.chain) - len(turn.asked)
+        return position + len(self.messages) - len(fold.chain) - len(turn.asked) - len(turn.waiting())
 
     def unsettled(self, fold: Fold) -> list[int]:
         slot = fold.open.slot if fold.open is not None else None
@@ -117,7 +124,7 @@ def sort_out(fold: Fold, view: View) -> Queue:
     owed = [entry for entry in owed if entry.role != "unknown"]
     for entry in owed:
         if entry.role == "stop":
-            _stop(fold, queue, entry, owed)
+            _stop(fold, view, queue, entry, owed)
     owed = [entry for entry in owed if entry.id not in queue.spent and entry.role != "stop"]
     placed: list[tuple[tuple[int, int], Item]] = []
     _answers(fold, view, queue, [e for e in owed if e.role == "answer"], placed)
@@ -126,8 +133,20 @@ def sort_out(fold: Fold, view: View) -> Queue:
     if fold.open is not None:
         seen = fold.open.seen
         live = [e for e in owed if e.id > seen and e.id not in queue.spent]
-        queue.above = [e for e in live if e.role in ("message", "edit", "regenerate")]
+        queue.above = [e for e in live if e.role in _TALK]
+    taken = [key for key, item in placed if item.kind in _TALK]
+    if taken:
+        _hold_back(fold, view, queue, min(taken))
     return queue
+
+
+def _hold_back(fold: Fold, view: View, queue: Queue, first: tuple[int, int]) -> None:
+    """Leave owed what is spent behind the `first` item that is to be taken, and the stops from there on."""
+    spent = [e for n in queue.spent if (e := fold.inputs.get(n)) is not None]
+    later = [e.id for e in spent if e.role in _TALK and _place(fold, view, e) > first]
+    if later:
+        held = {e.id for e in spent if e.id in later or (e.role == "stop" and e.id > min(later))}
+        queue.spent -= held - {queue.stop}
 
 
 def concerns(turn_inputs: list[Input], stop: dict[str, Any], seen: int) -> bool:
@@ -143,7 +162,7 @@ def concerns(turn_inputs: list[Input], stop: dict[str, Any], seen: int) -> bool:
     )
 
 
-def _stop(fold: Fold, queue: Queue, entry: Input, owed: list[Input]) -> None:
+def _stop(fold: Fold, view: View, queue: Queue, entry: Input, owed: list[Input]) -> None:
     queue.spent.add(entry.id)
     turn, named = fold.open, entry.message_id
     if turn is not None:
@@ -155,8 +174,25 @@ def _stop(fold: Fold, queue: Queue, entry: Input, owed: list[Input]) -> None:
     if named is None:
         return
     for other in owed:
-        if other.role in ("message", "edit") and other.message.get("id") == named:
+        if other.role == "message" and other.message.get("id") == named:
             queue.spent.add(other.id)
+        elif other.role == "edit" and other.message.get("id") == named:
+            queue.spent.update(_with_edited(fold, view, other, owed))
+
+
+def _with_edited(fold: Fold, view: View, edit: Input, owed: list[Input]) -> set[int]:
+    """An owed edit and the owed messages and edits that it replaces; none where a later edit replaces it."""
+    names, found = {edit.message.get("id"), edit.record["messageId"]}, {edit.id}
+    if any(e.role == "edit" and e.id > edit.id and e.record["messageId"] in names for e in owed):
+        return set()
+    for other in reversed([e for e in owed if e.id < edit.id]):
+        own = other.message.get("id") if other.role in ("message", "edit") else None
+        if other.role == "edit" and not names.isdisjoint((own, other.record["messageId"])):
+            names |= {own, other.record["messageId"]}
+            found.add(other.id)
+        elif other.role == "message" and own in names and view.find(fold, str(own)) is None:
+            found.add(other.id)
+    return found
 
 
 # -- answers ------------------------------------------------------------------------------------------
@@ -254,10 +290,8 @@ def _talk(
             target = entry.record["messageId"]
             group = heads.get(target)
             if group is None:
-                position = view.find(fold, target)
-                in_history = position is not None and view.messages[position].get("role") == "user"
                 group = heads[target] = []
-                order.append(((0 if in_history else 1, entry.id), group))
+                order.append((_place(fold, view, entry), group))
             group.append(entry)
             heads.setdefault(str(entry.message.get("id")), group)
         elif entry.role == "regenerate" and not _regenerable(fold, view, entry):
@@ -271,6 +305,13 @@ def _talk(
             if edited and own and view.find(fold, own) is None:
                 heads.setdefault(own, group)
     placed += [(key, _item(group)) for key, group in order]
+
+
+def _place(fold: Fold, view: View, entry: Input) -> tuple[int, int]:
+    """Where it stands in the queue: first what edits the history, then the others in order."""
+    position = view.find(fold, entry.record["messageId"]) if entry.role == "edit" else None
+    in_history = position is not None and view.messages[position].get("role") == "user"
+    return (0 if in_history else 1, entry.id)
 
 
 def _regenerable(fold: Fold, view: View, entry: Input) -> bool:

@@ -24,6 +24,9 @@ def check(fold: Fold, bodies: Iterable[dict[str, Any]] = ()) -> None:
         chain.find(fold.context.get("upto"))
     if fold.open is not None and fold.open.slot is not None:
         chain.reach(fold.open.slot)
+    for entry, _ in fold.open.after if fold.open is not None else ():
+        if entry.role == "edit":  # it is made when the turn closes
+            _reach(fold, chain.find(entry.record["messageId"]))
     for body in bodies:
         if body.get("control") == "history":
             _history(fold, body)

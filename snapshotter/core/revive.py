@@ -169,9 +169,9 @@ def _spliced(fold: Fold, turn: OpenTurn, current: Message, *, clean: bool) -> tu
     chain = fold.chain.messages
     if turn.slot is None:
         start = len(chain) + len(turn.asked)
-        return [*chain, *turn.asked, *produced], set(range(start, start + len(produced)))
+        return [*chain, *turn.asked, *produced, *turn.waiting()], set(range(start, start + len(produced)))
     start = turn.slot
-    messages = [*chain[:start], *produced, *chain[start + 1 :], *turn.asked]
+    messages = [*chain[:start], *produced, *chain[start + 1 :], *turn.asked, *turn.waiting()]
     return messages, set(range(start, start + len(produced)))
 
 

@@ -122,6 +122,7 @@ class Hydration:
                 fold.chain.set(position, won)
         if turn is not None:
             turn.asked = [self._winner(message) for message in turn.asked]
+            turn.after = [(entry, None if m is None else self._winner(m)) for entry, m in turn.after]
         return not self.behind
 
     def note(self) -> Record:

@@ -313,10 +313,42 @@ def test_operations_leave_the_message_that_an_open_turn_continues(
     assert [part["type"] for part in grown] == ["step-start", "tool-run", "step-start", "text"]
 
 
-def test_an_edit_that_is_spent_leaves_the_message_that_an_open_turn_continues() -> None:
+def test_an_edit_that_is_spent_is_made_when_the_turn_that_continues_a_message_closes() -> None:
     inputs = [*THREE, edit("u1", "u9"), stop("u9")]
     assert boot(inputs, CONTINUED)["spent"] == [4, 5]
-    assert ids(inputs, [*CONTINUED, applied(4, 5), done(3)]) == ["u9", "a1"]
+    assert ids(inputs, [*CONTINUED, applied(4, 5)]) == ["u1", "a1", "a2"]
+    assert ids(inputs, [*CONTINUED, applied(4, 5), done(3)]) == ["u9"]
+
+
+def test_a_message_that_is_spent_stands_behind_a_turn_that_continues_a_message() -> None:
+    inputs = [*THREE, say("u4"), stop("u4"), edit("u4", "u9")]
+    seen = boot(inputs, [*CONTINUED, applied(4, 5)])
+    assert [m["id"] for m in seen["messages"]] == ["u1", "a1", "a2", "u4"]
+    assert owed(seen) == [([6], "edit")]
+    assert ids(inputs, [*CONTINUED, applied(4, 5), done(3)]) == ["u1", "a1", "a2", "u4"]
+
+
+@pytest.mark.parametrize("also", [edit("u1", "e9"), edit("e2", "e9")])
+@pytest.mark.parametrize("owing", [True, False])
+def test_edits_of_one_message_are_one_item_and_the_last_one_stands(also: dict[str, Any], owing: bool) -> None:
+    inputs = [say("u1"), edit("u1", "e2"), also, edit("u1", "e10")]
+    outs = [] if owing else ONE
+    (item,) = owed(boot(inputs, outs))
+    assert item == ([1, 2, 3, 4] if owing else [2, 3, 4], "edit")
+    assert ids(inputs, [*outs, start(2, item[0]), *answer("Two."), done(2)]) == ["e10", "a2"]
+    assert ids(inputs, [*outs, applied(*item[0])]) == ["e10"], "spent, it is the same message"
+
+
+def test_a_stop_of_an_owed_edit_spends_what_it_replaces() -> None:
+    seen = boot([say("u1"), edit("u1", "e2"), stop("e2")], [])
+    assert (seen["pending"], seen["spent"]) == ([], [1, 2, 3])
+    settled = boot([say("u1"), edit("u1", "e2"), stop("e2")], ONE)
+    assert (settled["pending"], settled["spent"]) == ([], [2, 3])
+
+
+def test_a_stop_of_an_edit_that_a_later_one_replaces_spends_nothing() -> None:
+    seen = boot([say("u1"), edit("u1", "e2"), edit("u1", "e3"), stop("e2")], [])
+    assert (owed(seen), seen["spent"]) == ([([1, 2, 3], "edit")], [4])
 
 
 # -- state, stash, context ------------------------------------------------------------------------------

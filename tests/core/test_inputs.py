@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 from build import (
+    INTERRUPTED,
     answer,
     applied,
     begin,
     boot,
     bot,
+    call,
     chain,
     cut_off,
     done,
     edit,
+    finish,
     fold,
     numbered,
     owed,
@@ -23,14 +26,18 @@ from build import (
     start,
     step,
     stop,
+    tool,
     user,
+    words,
 )
 
 from snapshotter.core.contract import fold_case
 from snapshotter.core.inputs import body_hash, keys_of, role_of
+from snapshotter.core.modelview import model_view
 from snapshotter.core.snapshot import decode, encode
 
 ONE = [start(1, [1]), *answer("One."), done(1)]
+TWO = [*ONE, start(2, [2]), *answer("Two."), done(2)]
 
 
 def test_an_input_is_owed_then_taken_then_applied() -> None:
@@ -55,10 +62,79 @@ def test_a_user_message_stands_once_from_its_turn_start() -> None:
     assert chain([say("u1")], [start(1, [1])]) == [user("u1")]
 
 
-def test_a_message_that_is_spent_stands_before_an_open_turns_messages_and_closes_no_call() -> None:
-    outs = [start(1, [1], seen=3), begin(), step(), *cut_off("Hel"), applied(2, 3)]
+def test_a_message_that_is_spent_stands_behind_an_open_turns_messages_and_closes_no_call() -> None:
+    outs = [start(1, [1], seen=3), begin(), step(), call("c1"), *cut_off("Hel"), applied(2, 3)]
     seen = boot([say("u1"), say("u2"), stop("u2")], outs)
-    assert seen["messages"] == [user("u2"), user("u1"), bot("a1", "Hel")]
+    assert seen["messages"] == [user("u1"), bot("a1", tool("c1", INTERRUPTED), "Hel"), user("u2")]
+    closed = boot([say("u1"), say("u2"), stop("u2")], [*outs, done(1)])
+    assert [m["id"] for m in closed["messages"]] == ["u1", "a1", "u2"]
+    assert closed["messages"][1]["parts"][1] == tool("c1")
+
+
+SPENT = [start(2, [2], seen=2), begin(), step(), *cut_off("Hel")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "left"),
+    [
+        ([say("u3"), stop("u3")], ["u1", "a1", "u2", "a2", "u3"]),
+        ([say("u3"), edit("u3", "e4"), stop("e4")], ["u1", "a1", "u2", "a2", "e4"]),
+        ([edit("u2", "e3"), stop("e3")], ["u1", "a1", "e3"]),
+        ([edit("u1", "u1", "new"), stop("u1")], ["u1"]),
+        ([edit("u9", "e3"), stop("e3")], ["u1", "a1", "u2", "a2", "e3"]),
+        ([say("u1", "another"), stop("u1")], ["u1", "a1", "u2", "a2", "msg-in3"]),
+    ],
+)
+@pytest.mark.parametrize("status", ["completed", "interrupted"])
+def test_what_is_spent_while_a_turn_is_open_is_as_if_it_were_spent_behind_it(
+    sent: list[dict[str, Any]], left: list[str], status: str
+) -> None:
+    inputs = [say("u1"), say("u2"), *sent]
+    spent = applied(*range(3, len(inputs) + 1))
+    inside = boot(inputs, [*ONE, *SPENT, spent, done(2, status)])
+    behind = boot(inputs, [*ONE, *SPENT, done(2, status), spent])
+    assert [m["id"] for m in inside["messages"]] == left
+    assert {**inside, "report": behind["report"]} == behind
+    still = boot(inputs, [*ONE, *SPENT, spent])["messages"]
+    assert [m["id"] for m in still][:4] == ["u1", "a1", "u2", "a2"], "an edit is made when the turn closes"
+
+
+def test_a_message_that_was_spent_while_a_turn_was_open_can_be_edited_before_it_closes() -> None:
+    inputs = [say("u1"), say("u2"), stop("u2"), edit("u2", "e4")]
+    seen = boot(inputs, [start(1, [1], seen=4), begin(), step(), *cut_off("Hel"), applied(2, 3)])
+    assert owed(seen) == [([4], "edit")]
+    outs = [*ONE[:-1], applied(2, 3), done(1), start(2, [4]), *answer("Two."), done(2)]
+    assert [m["id"] for m in chain(inputs, outs)] == ["u1", "a1", "e4", "a2"]
+
+
+def test_the_id_of_a_message_that_waits_for_the_close_is_held() -> None:
+    inputs = [say("u1"), say("u2"), stop("u2")]
+    outs = [start(1, [1], seen=3), applied(2, 3), begin("u2"), step(), *words("Hi."), finish(), done(1)]
+    assert [m["id"] for m in chain(inputs, outs)] == ["u1", "msg-3", "u2"]
+
+
+def test_the_model_of_an_open_turn_does_not_see_what_was_spent_meanwhile() -> None:
+    inputs = [say("u1"), {"kind": "regenerate"}, say("u2"), stop("u2")]
+    outs = [*ONE, start(2, [2], mode="regenerate"), begin(), step(), *cut_off("Hel"), applied(3, 4)]
+    whole = fold(inputs, outs)
+    assert whole.open is not None
+    seen = model_view(whole, [whole.open.cleaned().message])
+    assert [m["id"] for m in seen] == ["u1", "a2"]
+
+
+def test_what_is_spent_stands_behind_the_items_before_it() -> None:
+    """Else an edit of it would remove them, and their answers."""
+    inputs = [say("u1"), say("u2"), say("u3"), stop("u3")]
+    seen = boot(inputs, ONE)
+    assert (owed(seen), seen["spent"]) == ([([2], "message")], [])
+    assert boot(inputs, [*ONE, start(2, [2], seen=4)])["spent"] == [3, 4]
+
+
+def test_an_edit_of_the_history_that_is_spent_is_made_before_the_items() -> None:
+    inputs = [say("u1"), say("u2"), edit("u1", "e3"), stop("e3")]
+    seen = boot(inputs, ONE)
+    assert (owed(seen), seen["spent"]) == ([([2], "message")], [3, 4])
+    assert [m["id"] for m in chain(inputs, [*ONE, applied(3, 4), *TWO[len(ONE) :]])] == ["e3", "u2", "a2"]
 
 
 def test_an_input_that_is_taken_is_not_spent_by_an_input_applied() -> None:

@@ -125,18 +125,13 @@ class Case:
 
     def removed(self, question: str) -> bool:
         """Whether somebody asked for something that may take this message, or its answer, away: an edit or a
-        regenerate of it, or of one before it. From the moment it is asked for: it may be there already. One
-        that was stopped may stand before those that came earlier (SEMANTICS.md, 2: before an open turn's
-        messages), and an edit of it removes them."""
+        regenerate of it, or of one before it. From the moment it is asked for: it may be there already."""
         own = self.sends.get(question)
-        stopped = {send.target for send in self.sends.values() if send.kind == "stop"}
         for send in self.sends.values():
             if send.kind not in ("edit", "regenerate"):
                 continue
             target = self.sends.get(send.target or "")
             if target is None or own is None or own.id is None or target.id is None or target.id <= own.id:
-                return True
-            if send.target in stopped:
                 return True
         return False
 
@@ -316,9 +311,7 @@ class Checker:
         ids = [m["id"] for m in users]
         if len(set(ids)) != len(ids):
             self._blame("twice in the history", f"{ids}")
-        # A stop that comes before its message is taken spends it, and then it stands before what still waits.
-        stopped = {send.target for send in case.sends.values() if send.kind == "stop"}
-        sends = [case.sends[i] for i in ids if i in case.sends and i not in stopped]
+        sends = [case.sends[i] for i in ids if i in case.sends]
         order = [send.id for send in sends if send.kind == "message" and send.id is not None]
         if order != sorted(order) and not self._jumps:
             self._blame("out of order", f"{ids}, by in id {order}: {_brief(event)}")

@@ -79,8 +79,8 @@ def plan_of(seed: int) -> Plan:
         deeds.append(Deed(dice.random() * 30, "jump", "", jump_ms=jump))
     deeds.sort(key=lambda deed: deed.at)
     weather = _weather(dice, profile)
-    # A probe that meets bytes that flip, or a proxy that repeats, says so and refuses the store for good.
-    trusted = profile in ("calm", "corrupting") or weather.twice > 0 or dice.random() < 0.9
+    # A probe that meets bytes that flip says so and refuses the store for good.
+    trusted = profile in ("calm", "corrupting") or dice.random() < (0.5 if weather.twice else 0.9)
     return Plan(
         seed, profile, weather, tuple(deeds), trusted and not weather.unfenced, dice.choice((0.05, 0.3, 1.0))
     )

@@ -108,10 +108,10 @@ class Turn:
     reason: str | None = None
     words: set[str] = field(default_factory=set)
     """Every word that it streamed, dropped attempts included."""
-    first: str | Answer | None = None
-    """The first of its rows in the history; None for one that goes on with an older message."""
     fins: set[str] = field(default_factory=set)
     """The last words of those answers that no later attempt has dropped."""
+    after: list[list[int]] = field(default_factory=list)
+    """Inputs that were spent while it was open."""
 
 
 class Shelf:
@@ -133,32 +133,34 @@ class Shelf:
     def answer(self, message: str) -> Answer | None:
         return next((r for r in self.rows if isinstance(r, Answer) and r.message == message), None)
 
-    def take(self, numbers: Iterable[int], before: str | Answer | None = None) -> None:
+    def take(self, numbers: Iterable[int]) -> None:
         """A turn-start, or an input-applied, names these inputs."""
+        heirs: dict[str, str] = {}
         for number in sorted(numbers):
             record = self.inputs[number]
             if record["kind"] == "regenerate":
                 self._cut(record.get("messageId"))
             elif record["kind"] == "edit":
-                self._edit(record["messageId"], record["message"]["id"], before)
+                target, message = record["messageId"], record["message"]["id"]
+                replaced = heirs.get(target, target)
+                self._edit(replaced, message)
+                # Whoever edits one of them again means what stands there now.
+                heirs |= {name: message for name, heir in heirs.items() if heir == replaced}
+                heirs |= {target: message, replaced: message}
             elif record["kind"] == "message" and record["message"]["role"] == "user":
-                self._add(record["message"]["id"], before)
+                self._add(record["message"]["id"])
 
-    def _add(self, message: str, before: str | Answer | None) -> None:
-        if message in self.placed:
-            return
-        self.placed.add(message)
-        self.rows.insert(self.rows.index(before) if before in self.rows else len(self.rows), message)
+    def _add(self, message: str) -> None:
+        if message not in self.placed:
+            self.placed.add(message)
+            self.rows.append(message)
 
-    def _edit(self, target: str, message: str, before: str | Answer | None) -> None:
+    def _edit(self, target: str, message: str) -> None:
         if message in self.placed:
             return
         if target in self.rows:
-            at = self.rows.index(target)
-            # An open turn's messages are not settled yet, and stay.
-            end = self.rows.index(before) if before in self.rows else 0
-            del self.rows[at : end if end > at else len(self.rows)]
-        self._add(message, before)
+            del self.rows[self.rows.index(target) :]
+        self._add(message)
 
     def _cut(self, message: str | None) -> None:
         found = self.answer(message) if message else None
@@ -232,9 +234,11 @@ def _tell(story: Story, record: Record, piece: Piece) -> None:
             return
         _close(story, turn, record)
     elif control == "input-applied":
-        # A message that is spent while a turn is open stands before all messages of that turn.
-        before = turn.first if turn is not None else None
-        story.shelf.take([n for n in record["inputs"] if n not in story.applied], before)
+        spent = [n for n in record["inputs"] if n not in story.applied]
+        if turn is None:
+            story.shelf.take(spent)
+        else:  # as if it were spent right behind the turn's end
+            turn.after.append([n for n in spent if n not in turn.inputs])
         story.applied.update(record["inputs"])
         story.settled.update(record["inputs"])
     elif control == "fence" and record["why"] == "boot":
@@ -269,10 +273,6 @@ def _start(story: Story, record: Record) -> None:
     shelf.take(turn.inputs)
     if shelf.answer(turn.message) is None:
         shelf.rows.append(Answer(turn.message))
-        asked = {str(story.inputs[n].get("message", {}).get("id")) for n in turn.inputs}
-        turn.first = next(
-            (row for row in shelf.rows if isinstance(row, str) and row in asked), shelf.rows[-1]
-        )
     story.open = turn
     story.turns.append(turn)
 
@@ -285,6 +285,8 @@ def _close(story: Story, turn: Turn, record: Record) -> None:
     answer = story.shelf.answer(turn.message)
     if answer is not None and turn.status == "completed":
         answer.fins += sorted(turn.fins)
+    for spent in turn.after:
+        story.shelf.take(spent)
 
 
 def words_of(message: Record) -> Iterator[list[str]]:
