@@ -170,7 +170,7 @@ def restore(document: dict[str, Any], *, strict: bool = False, parts: Parts | No
         if not is_whole_in_itself(document):
             raise Refused(
                 "parts of this snapshot's history are stored apart, in blocks or as values: it can be read in"
-                " its store (for example with `snapshotter peek`), not alone"
+                " its store (for example with `snapshotter history`), not alone"
             )
         parts = Parts(document.get("messages") or (), context=document.get("context"))
     fold = Fold(strict=strict)
