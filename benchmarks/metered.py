@@ -36,6 +36,9 @@ class Bill:
         """Of the requests alone."""
         return ((self.put + self.list) * 5.0 + (self.get + self.head) * 0.4) / 1e6
 
+    def __add__(self, other: Bill) -> Bill:
+        return Bill(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
     def __sub__(self, earlier: Bill) -> Bill:
         return Bill(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks import texts
 from snapshotter.core.chunks import delta_of
 from streams.codec import frame
 from streams.packing import Packer
@@ -64,22 +65,33 @@ def answer(number: int, deltas: int) -> Iterator[Chunk]:
 
 
 def peers_turn(number: int) -> Iterator[Chunk]:
-    """A tool call, a result of 4,000 bytes, an answer of 1,000: with its question about 6.1 kB."""
+    """A tool call, a result of 4,000 bytes, an answer of 1,000: with its question about 6.1 kB (`texts`)."""
     yield {"type": "start"}
     yield {"type": "start-step"}
-    yield from call(f"call-{number}", "x" * 4000)
+    yield from call(f"call-{number}", texts.result(number))
     yield {"type": "finish-step"}
+    yield from _spoken(number)
+
+
+def short_turn(number: int) -> Iterator[Chunk]:
+    """An answer of 1,000 bytes, and no tool."""
+    yield {"type": "start"}
+    yield from _spoken(number)
+
+
+def _spoken(number: int) -> Iterator[Chunk]:
     yield {"type": "start-step"}
     yield {"type": "text-start", "id": "t"}
-    yield {"type": "text-delta", "id": "t", "delta": "y" * 1000}
+    yield {"type": "text-delta", "id": "t", "delta": texts.answer(number)}
     yield {"type": "text-end", "id": "t"}
     yield {"type": "finish-step"}
     yield {"type": "finish", "finishReason": "stop"}
 
 
 def question(number: int, size: int = 80) -> dict[str, Any]:
-    """A user message."""
-    return {"id": f"u{number}", "role": "user", "parts": [{"type": "text", "text": "q" * size}]}
+    """A user message of so many bytes of text; of `texts.QUESTION` it is that of a turn that is compared."""
+    text = texts.digits(f"question {number}", size)
+    return {"id": f"u{number}", "role": "user", "parts": [{"type": "text", "text": text}]}
 
 
 def inputs(turns: int) -> list[Record]:
