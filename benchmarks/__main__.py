@@ -9,7 +9,19 @@ import platform
 import sys
 from pathlib import Path
 
-NAMES = ("replay", "ai_sdk", "writing", "booting", "costs", "flat", "rebuild", "imports", "sizes")
+NAMES = (
+    "replay",
+    "ai_sdk",
+    "writing",
+    "booting",
+    "costs",
+    "flat",
+    "rebuild",
+    "imports",
+    "coldstart",
+    "drivers",
+    "sizes",
+)
 
 
 def main() -> None:
