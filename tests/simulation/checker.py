@@ -311,7 +311,9 @@ class Checker:
         ids = [m["id"] for m in users]
         if len(set(ids)) != len(ids):
             self._blame("twice in the history", f"{ids}")
-        sends = [case.sends[i] for i in ids if i in case.sends]
+        # One that was stopped stands where its worker got to it: behind those that were answered together.
+        stopped = {send.target for send in case.sends.values() if send.kind == "stop"}
+        sends = [case.sends[i] for i in ids if i in case.sends and i not in stopped]
         order = [send.id for send in sends if send.kind == "message" and send.id is not None]
         if order != sorted(order) and not self._jumps:
             self._blame("out of order", f"{ids}, by in id {order}: {_brief(event)}")
