@@ -71,12 +71,17 @@ def _package(name: str, extra: str) -> Any:
         raise Misconfigured(f"this needs a package: pip install 'snapshotter[{extra}]'") from error
 
 
+def _called(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What Ray runs: it takes functions by name only, and no partial ones."""
+    return fn(*args, **kwargs)
+
+
 class _Ray(Executor):
     """Ray's tasks as futures."""
 
     def __init__(self, cluster: Any) -> None:
-        self._cluster = cluster
+        self._remote = cluster.remote(_called)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = self._cluster.remote(fn).remote(*args, **kwargs).future()
+        future: Future[Any] = self._remote.remote(fn, args, kwargs).future()
         return future

@@ -1,0 +1,165 @@
+"""Histories as tables, read back by other people's programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from chat_samples import SID, Place, call, die, first_turn, result, saying, user, write_all
+from roots import folder, one, turns
+
+import snapshotter
+from snapshotter.database import Database
+from snapshotter.rebuilding import Options, exporting
+from snapshotter.rebuilding.exporting import MESSAGES, SESSIONS, Export
+from streams.errors import Misconfigured
+
+Rows = list[dict[str, Any]]
+
+
+def rows(dest: Path, table: str, kind: str) -> Rows:
+    """All rows of a table, in no order."""
+    found: Rows = []
+    for path in sorted((dest / table).iterdir()):
+        assert path.suffix == f".{kind}"
+        if kind == "parquet":
+            found += pq.read_table(path).to_pylist()
+        else:
+            found += map(json.loads, path.read_bytes().splitlines())
+    return found
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_message_and_every_session_is_one_row(root: Path, db: Database, kind: Any, jobs: int) -> None:
+    dest = root.parent / "tables"
+    summary = snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=jobs)
+    assert dict(summary.statuses) == {"exported": 60}
+    messages, sessions = rows(dest, "messages", kind), rows(dest, "sessions", kind)
+    assert {tuple(row) for row in messages} == {MESSAGES}
+    assert {tuple(row) for row in sessions} == {SESSIONS}
+    assert len(sessions) == 60
+    for row in sessions:
+        history = db.peek(row["session"]).messages
+        own = sorted((r for r in messages if r["session"] == row["session"]), key=lambda r: r["position"])
+        assert [json.loads(r["parts"]) for r in own] == [m["parts"] for m in history]
+        assert [(r["position"], r["id"], r["role"]) for r in own] == [
+            (n, m["id"], m["role"]) for n, m in enumerate(history)
+        ]
+        assert row["messages"] == len(history)
+    assert {row["session"] for row in sessions if row["open"]} == {f"chat-00000{n}" for n in range(4, 8)}
+    # Again: each part is written over, none is added.
+    snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=jobs)
+    assert len(rows(dest, "messages", kind)) == len(messages)
+
+
+@pytest.fixture
+def worked(tmp_path: Path) -> Iterator[tuple[Database, Path]]:
+    """A root with one session that has something in every column, and another that is open."""
+    with folder(tmp_path / "root") as db:
+        db.send("full", {**user("u1", "hello"), "metadata": {"lang": "en"}})
+        with db.boot("full") as session:
+            session.set_state({"title": "a talk"})
+            for turn in session.turns():
+                with turn:
+                    write_all(turn, [*list(saying("hi"))[:-2], call("c1"), result("c1")])
+                    write_all(turn, [{"type": "finish-step"}, {"type": "finish", "finishReason": "stop"}])
+        db.send("full", user("u2", "and now?"))
+        db.send("open", user("u1"))
+        opened = db.boot("open")
+        turn = first_turn(opened)
+        write_all(turn, list(saying("half"))[:4])
+        turn.flush()
+        die(opened)
+        yield db, tmp_path / "root"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_what_each_column_holds(worked: tuple[Database, Path], kind: Any) -> None:
+    _, root = worked
+    dest = root.parent / "tables"
+    snapshotter.rebuild(root, mode="export", format=kind, dest=dest.as_uri(), jobs=1)
+    asked, answered = sorted(
+        (r for r in rows(dest, "messages", kind) if r["session"] == "full"), key=lambda r: r["position"]
+    )
+    assert (asked["text"], asked["tools"], asked["unfinished"]) == ("hello", [], False)
+    assert json.loads(asked["metadata"]) == {"lang": "en"}
+    assert (answered["role"], answered["text"], answered["tools"]) == ("assistant", "hi", ["tool"])
+    assert answered["metadata"] is None
+    sessions = {row["session"]: row for row in rows(dest, "sessions", kind)}
+    full = sessions["full"]
+    last_at = full.pop("last_at")
+    last_at = last_at if kind == "parquet" else datetime.fromisoformat(last_at)
+    assert abs((datetime.now(UTC) - last_at).total_seconds()) < 600
+    assert json.loads(full.pop("state")) == {"title": "a talk"}
+    assert full == {
+        "session": "full",
+        "turn": 1,
+        "status": "completed",
+        "finish_reason": "stop",
+        "messages": 2,
+        "open": False,
+        "resume": "none",
+        "owed": 1,
+        "closed": False,
+        "epoch": 2,
+        "cursor": full["cursor"],
+        "inputs": 2,
+        "base": "first",
+    }
+    assert (sessions["open"]["open"], sessions["open"]["resume"]) == (True, "retry_response")
+    assert (sessions["open"]["status"], sessions["open"]["messages"]) == (None, 2)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_duckdb_reads_them(root: Path, kind: Any) -> None:
+    dest = root.parent / "tables"
+    summary = snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=1)
+    asked = duckdb.sql(
+        f"select count(*), count(distinct session), max(s.last_at) > timestamptz '2025-01-01' "
+        f"from '{dest}/messages/*.{kind}' m join '{dest}/sessions/*.{kind}' s using (session)"
+    )
+    count, sessions, recent = asked.fetchall()[0]
+    assert (sessions, recent) == (60, True)
+    assert count >= summary.sums["messages"]
+
+
+def test_nothing_at_all_is_a_readable_part(tmp_path: Path) -> None:
+    for kind in ("jsonl", "parquet"):
+        Export(tmp_path.as_uri(), kind, ["nobody"]).write()  # type: ignore[arg-type]
+        assert rows_of(tmp_path, kind) == []
+
+
+def rows_of(dest: Path, kind: str) -> Rows:
+    (path,) = (dest / "messages").glob(f"*.{kind}")
+    return pq.read_table(path).to_pylist() if kind == "parquet" else path.read_bytes().splitlines()
+
+
+def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(exporting, "import_module", missing)
+    with pytest.raises(Misconfigured, match=r"snapshotter\[parquet\]"):
+        Export("memory://x", "parquet", [])
+
+
+def test_foreign_messages_are_exported_as_they_are() -> None:
+    """What another writer left may lack what ours have."""
+    place = Place()
+    turns(place.db, SID, 1)
+    with place.db.boot(SID) as session:
+        parts = [{"type": "dynamic-tool", "toolName": "t"}, {"type": "text"}, "text"]
+        session.edit_history("replace", messages=[{"id": "x", "role": "user", "parts": parts[:2]}])
+    found: Rows = []
+    fold = place.db.load(SID).fold
+    export = Export("memory://foreign", "jsonl", [SID])
+    export.add(fold, one(place.db, Options()))
+    found = [json.loads(line) for line in export._parts["messages"].data().splitlines()]
+    assert [(row["id"], row["text"], row["tools"]) for row in found] == [("x", "", ["t"])]
