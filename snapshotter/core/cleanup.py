@@ -45,6 +45,23 @@ def is_empty(message: Message | None) -> bool:
     return not message.get("metadata") and all(_is_step(part) for part in parts)
 
 
+def stands(message: Message, *, clean: bool) -> bool:
+    """True when a close would keep the message: in a completed turn it has parts or metadata, in any other
+    (`clean`) something to be seen."""
+    return not says_nothing(message) if clean else bool(parts_of(message) or message.get("metadata"))
+
+
+def says_nothing(message: Message) -> bool:
+    """True for a message in which a reader sees nothing: steps, and texts and reasoning that are empty and
+    carry no metadata of a provider."""
+    return all(_is_step(part) or _is_blank(part) for part in parts_of(message))
+
+
+def _is_blank(part: Any) -> bool:
+    is_words = isinstance(part, dict) and part.get("type") in ("text", "reasoning")
+    return is_words and not part.get("text") and not part.get("providerMetadata")
+
+
 def _is_step(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "step-start"
 

@@ -26,10 +26,10 @@ from . import edits
 from .accumulator import Accumulator
 from .apart import held_apart
 from .budget import Ledger
-from .calls import Message, calls_of, granted, parts_of
+from .calls import Message, calls_of, granted
 from .chain import Chain, free_id
 from .chunks import BOUNDARIES, validate
-from .cleanup import kept_on_drop
+from .cleanup import kept_on_drop, stands
 from .controls import from_middle, mended
 from .inputs import InputLog
 from .late import late_output
@@ -279,7 +279,7 @@ class Fold:
             else:
                 cleaned = turn.cleaned()
                 finals[-1] = kept_on_drop(cleaned.message, cleaned.seed)
-        keep = [m for m in finals if parts_of(m) or (status == "completed" and m.get("metadata"))]
+        keep = [m for m in finals if stands(m, clean=status != "completed")]
         if turn.slot is None:
             for message in (*turn.asked, *keep):
                 self.chain.append(message)

@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .calls import Message, calls_of, granted, parts_of, waits
-from .cleanup import drop_trailing_steps, is_unfinished, pending_call
+from .calls import Message, calls_of, granted, waits
+from .cleanup import drop_trailing_steps, is_unfinished, pending_call, stands
 from .fold import Fold
 from .openturn import OpenTurn
 from .queue import Item, Queue, View, sort_out
@@ -85,8 +85,8 @@ def revive(fold: Fold) -> Plan:
     live = kind in ("waiting", "answered") or kind in MODES
     queue = sort_out(fold, View(messages, own, live, turn.client_tools))
     pending = _raw_pending(raw) if kind == "seal_completed" else cleaned.pending
-    stands = kind != "call_model" and _stands(shown, clean=kind != "seal_completed")
-    partial = shown if stands else None
+    shows = kind != "call_model" and stands(shown, clean=kind != "seal_completed")
+    partial = shown if shows else None
     calls = _unanswered(turn, raw, kind)
     resume = Resume(
         "none" if kind in ("edited", "overtaken", "answered") else kind,
@@ -165,7 +165,7 @@ def _refused(part: dict[str, Any]) -> bool:
 
 def _spliced(fold: Fold, turn: OpenTurn, current: Message, *, clean: bool) -> tuple[list[Message], set[int]]:
     """The history with the open turn's messages in their places, and the positions of those."""
-    produced = [m for m in (*turn.finals(clean=clean)[:-1], current) if _stands(m, clean=clean)]
+    produced = [m for m in (*turn.finals(clean=clean)[:-1], current) if stands(m, clean=clean)]
     chain = fold.chain.messages
     if turn.slot is None:
         start = len(chain) + len(turn.asked)
@@ -173,11 +173,6 @@ def _spliced(fold: Fold, turn: OpenTurn, current: Message, *, clean: bool) -> tu
     start = turn.slot
     messages = [*chain[:start], *produced, *chain[start + 1 :], *turn.asked, *turn.waiting()]
     return messages, set(range(start, start + len(produced)))
-
-
-def _stands(message: Message, *, clean: bool) -> bool:
-    """True when a close would keep the message: it has parts, or metadata in a completed turn."""
-    return bool(parts_of(message) or (not clean and message.get("metadata")))
 
 
 def _raw_pending(message: Message) -> list[dict[str, Any]]:

@@ -262,3 +262,28 @@ def test_a_live_turn_refuses_a_chunk_that_breaks_a_rule_and_stays_as_it_was(
         live.chunk(3, bad)
     assert (caught.value.rule, caught.value.at) == (rule, 1)
     assert live.open.current() == before
+
+
+EMPTY = [*OPEN, chunk("text-start", id="t")]
+
+
+@pytest.mark.parametrize("status", ["exhausted", "aborted", "error", "interrupted"])
+def test_an_empty_text_leaves_no_message_when_its_turn_did_not_complete(status: str) -> None:
+    open_ = boot(U1, EMPTY)
+    assert (open_["messages"], open_["partial"], open_["resume"]["kind"]) == (
+        [user("u1")],
+        None,
+        "retry_response",
+    )
+    assert chain(U1, [*EMPTY, done(1, status)]) == [user("u1")]
+
+
+def test_an_empty_text_of_a_completed_turn_stands_as_a_client_shows_it() -> None:
+    seen = chain(U1, [*EMPTY, chunk("text-end", id="t"), finish(), done(1)])
+    assert seen == [user("u1"), bot("a1", "")]
+
+
+def test_an_empty_reasoning_that_bears_a_providers_metadata_is_kept() -> None:
+    secret = {"openai": {"reasoningEncryptedContent": "x"}}
+    outs = [*EMPTY, chunk("reasoning-start", id="r", providerMetadata=secret), done(1, "aborted")]
+    assert [m["id"] for m in chain(U1, outs)] == ["u1", "a1"]
