@@ -86,3 +86,13 @@ def test_an_open_turns_place_and_the_contexts_end_have_to_be_there() -> None:
         reach.check(found)
     found.context = {"upto": "m20", "messages": []}
     reach.check(found)
+
+
+def test_an_edit_that_waits_for_the_close_of_a_turn_has_to_find_its_target() -> None:
+    found = fold(loaded=True)
+    found.apply({"id": 1, "ts": 1, "control": "turn-start", "turn": 1, "mode": "fresh", "inputs": [1]})
+    found.apply({"id": 2, "ts": 2, "control": "input-applied", "inputs": [2]})
+    reach.check(found)
+    found.chain = fold().chain
+    with pytest.raises(Unloaded):
+        reach.check(found)
