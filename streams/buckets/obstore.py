@@ -15,13 +15,15 @@ obstore's own retries are off, as every driver's are: see `streams.store`. What 
 with the status and the S3 code in it, which is read at one border. An object's nonce and date of change come
 with it; a GET's date is carried on from the last answer that was dated, and None before there is one.
 
-Used from threads and never by its async side, whose runtime can abort the interpreter at exit. Do not fork a
-process that has opened such a bucket: obstore's threads do not come along.
+Used from threads and never by its async side, whose runtime can abort the interpreter at exit. Its own
+threads do not come along when a process forks: a child whose parent has read with it would wait for them
+forever, so there a read is refused. A bucket that was opened before a fork, and first read after it, works.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
 from base64 import b64encode
@@ -70,6 +72,19 @@ _STATUS = re.compile(r"status code: (\d{3})[^:]*(.*)", re.DOTALL)
 _REDIRECTED = "redirect without LOCATION"
 _PLAIN = "begin the endpoint with http://"
 _SECURE = "begin the endpoint with https://"
+
+
+_READ = threading.Event()  # obstore's threads run
+_LEFT = threading.Event()  # this process is a fork, and they run in its parent
+
+
+def _forked() -> None:
+    if _READ.is_set():
+        _LEFT.set()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class _RefusalError(Exception):
@@ -286,6 +301,12 @@ class _Found:
 
 def _read(reader: S3Store, full: str) -> _Found:
     """The object, whole. Raises _RefusalError for an error answer, WrongEndpoint for one that is not S3's."""
+    if _LEFT.is_set():
+        raise Misconfigured(
+            "this process was forked from one that had read through s3+obstore://, which cannot go on here; "
+            "start workers by spawn, read first after the fork, or open the store by s3://"
+        )
+    _READ.set()
     try:
         answer = reader.get(full)
         meta = answer.meta

@@ -4,6 +4,7 @@
 redirect and repeats nothing, and hands back what an S3 client library tends to hide: status, headers and body
 of whatever answered. Connections are kept and used again, the latest first; one that the server has closed
 meanwhile is noticed before it is used, since a request that dies on it would look like one without an answer.
+A forked process leaves its parent's connections alone.
 
 It knows paths and headers and nothing of buckets: what an answer means is the driver's to say.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import select
 import threading
 import time
@@ -49,6 +51,7 @@ class Wire:
         self._secure = parts.scheme == "https"
         self._region = region
         self._idle: list[HTTPConnection] = []
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._context: SSLContext | None = None
         self._derived: tuple[Keys, str, bytes] | None = None
@@ -98,6 +101,8 @@ class Wire:
     def _take(self) -> HTTPConnection:
         while True:
             with self._lock:
+                if self._process != os.getpid():
+                    self._idle, self._process = [], os.getpid()
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
                 return self._connect()

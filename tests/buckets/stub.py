@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,7 +52,7 @@ class Stub:
 
 
 @contextmanager
-def serving() -> Iterator[Stub]:
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[Stub]:
     class Handler(BaseHTTPRequestHandler):
         def handle_one_request(self) -> None:
             self.raw_requestline = self.rfile.readline(65537)
@@ -83,6 +84,10 @@ def serving() -> Iterator[Stub]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     stub = Stub(server.server_port)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None  # a client that hangs up on the handshake
+        stub.url = f"https://localhost:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield stub

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -118,6 +119,21 @@ def test_a_connection_that_the_server_closed_is_not_used() -> None:
         signed.select.select([kept.sock], [], [])  # its end has arrived
         assert wire.ask(KEYS, "GET", "/b/2").status == 200
         assert len(server.calls) == 2
+        wire.close()
+
+
+def test_a_forked_process_leaves_its_parents_connections_alone(monkeypatch) -> None:
+    with serving() as server:
+        wire = Wire(server.url, "r")
+        wire.ask(KEYS, "GET", "/b/1")
+        (parents,) = wire._idle
+        here = os.getpid()
+        monkeypatch.setattr(signed.os, "getpid", lambda: here + 1)
+        wire.ask(KEYS, "GET", "/b/2")
+        assert len(server.calls) == 2
+        assert parents not in wire._idle
+        assert parents.sock is not None, "to close it is the parent's"
+        parents.close()
         wire.close()
 
 
