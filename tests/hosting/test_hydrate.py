@@ -363,3 +363,20 @@ def test_what_the_hook_returned_may_be_changed_afterwards(app: App) -> None:
     with db.boot(SID) as session:
         kept["parts"][0]["text"] = "changed"
         assert session.messages[0]["parts"][0]["text"] == "as it was"
+
+
+def test_the_hooks_message_wins_also_over_one_that_was_stopped_while_a_turn_is_open(app: App) -> None:
+    app.send("u1")
+    with app.place.db.boot(SID) as session:
+        turn = first_turn(session)
+        write_all(turn, text("Hel"))
+        app.send("u2")
+        app.place.db.stop(SID, "u2")
+        turn.release("signal")
+    with app.place.db.boot(SID) as session:
+        turn = first_turn(session)
+        assert [m["id"] for m in turn.messages if m["role"] == "user"][:1] == ["u1"]
+        app.keep(user("u2", "as the host has it"))
+        assert app.shown()[-1] == "as the host has it"
+        turn.complete()
+    assert app.shown()[-1] == "as the host has it"
