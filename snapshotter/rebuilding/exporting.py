@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
@@ -30,7 +31,7 @@ from snapshotter.core.fold import Fold
 from snapshotter.core.revive import revive
 from streams.buckets.url import open_bucket
 from streams.clock import SystemClock
-from streams.errors import Misconfigured
+from streams.errors import InvalidValue, Misconfigured
 from streams.store import Store
 
 from .results import Format, Result
@@ -82,29 +83,26 @@ class Export:
         plan = revive(fold)
         unfinished = set(fold.unfinished)
         rows = [_message(result.session, n, m, unfinished) for n, m in enumerate(plan.messages)]
-        self._parts["messages"].add(rows)
         last = fold.last_turn or {}
-        self._parts["sessions"].add(
-            [
-                {
-                    "session": result.session,
-                    "turn": fold.turn,
-                    "status": last.get("status"),
-                    "finish_reason": _text(last.get("finishReason")),
-                    "messages": len(rows),
-                    "open": fold.open is not None,
-                    "resume": plan.resume.kind,
-                    "owed": len(plan.pending),
-                    "closed": fold.closed,
-                    "epoch": fold.epoch,
-                    "cursor": result.cursor,
-                    "inputs": result.inputs,
-                    "base": result.base,
-                    "last_at": _time(fold.timestamp),
-                    "state": _json(fold.state),
-                }
-            ]
-        )
+        row = {
+            "session": result.session,
+            "turn": fold.turn,
+            "status": last.get("status"),
+            "finish_reason": _text(last.get("finishReason")),
+            "messages": len(rows),
+            "open": fold.open is not None,
+            "resume": plan.resume.kind,
+            "owed": len(plan.pending),
+            "closed": fold.closed,
+            "epoch": fold.epoch,
+            "cursor": result.cursor,
+            "inputs": result.inputs,
+            "base": result.base,
+            "last_at": _time(fold.timestamp),
+            "state": _json(fold.state),
+        }
+        self._parts["messages"].add(rows)
+        self._parts["sessions"].add([row])
 
     def write(self) -> None:
         """Write both parts, over those of an earlier attempt."""
@@ -157,7 +155,16 @@ def _time(epoch_ms: int) -> datetime | None:
 
 
 def _json(value: Any) -> str:
-    return orjson.dumps(value).decode()
+    """JSON text, also of what only a wider library takes: what another writer left may nest deeply. Raises
+    InvalidValue for what nests too deeply for both."""
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        pass
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except RecursionError:
+        raise InvalidValue("a message nests too deeply to be exported") from None
 
 
 class _Lines:

@@ -34,8 +34,9 @@ from streams.log import Vanished
 from streams.packing import last_id
 from streams.records import Cursor, Segment
 
+from . import source
 from .results import LISTED, Options, Result
-from .source import WINDOW, Document, Opened, Parcel, opened, parcels
+from .source import Document, Opened, Parcel, opened, parcels
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
@@ -91,7 +92,9 @@ class Work:
             if _left(found) is None:
                 self._rest = parcels(self._store, self._sid, found, None, self._end(found))
                 # A session of one window is read whole: for one hop between threads, not three.
-                self._first = list(self._rest if len(found.places) <= WINDOW else islice(self._rest, 1))
+                self._first = list(
+                    self._rest if len(found.places) <= source.WINDOW else islice(self._rest, 1)
+                )
         except Misconfigured:
             raise
         except Exception as error:  # noqa: BLE001 - one session must not end the others' run
@@ -127,8 +130,9 @@ class Work:
         try:
             if error is not None:
                 raise error
-            rest = ahead(self._rest) if len(found.places) > WINDOW else iter(())
-            rebuilt = self._folded(found, None, chain(self._first, rest))
+            rest = ahead(self._rest) if len(found.places) > source.WINDOW else iter(())
+            first, self._first = iter(self._first), []  # a window that was folded is not held any more
+            rebuilt = self._folded(found, None, chain(first, rest))
             base = None
         except (Gap, InputGone) as gap:
             base = checkpoints.above(self._store, self._sid, 0)
@@ -156,7 +160,7 @@ class Work:
                 raise
             raise reason from None
 
-    def _folded(self, found: Opened, base: Document | None, source: Iterator[Parcel]) -> _Rebuilt:
+    def _folded(self, found: Opened, base: Document | None, read: Iterator[Parcel]) -> _Rebuilt:
         rebuilt = _Rebuilt(Fold())
         if base is not None:
             rebuilt = _Rebuilt(restore(base), "checkpoint", at=Stored(base, None).cursor)
@@ -164,7 +168,7 @@ class Work:
         target = found.cursor if found.document is not None and self._options.mode != "export" else None
         if target == rebuilt.at.id:
             self._lay_beside(found, rebuilt)
-        for parcel in source:
+        for parcel in read:
             for record in parcel.inputs:
                 rebuilt.fold.feed(record)
             for segment in parcel.segments:

@@ -76,6 +76,7 @@ def rebuild(
     begins with `prefix`, and that changed at `since` (epoch ms, the store's clock) or later.
 
     `jobs`: processes of this machine, by default one for each of its cores; with 1 all is done in this one.
+    They begin by importing the caller's main module, which has to stand that (`if __name__ == "__main__":`).
     `executor`: any with the interface of `concurrent.futures`, in their place; it is not shut down.
     `chunk`: sessions of one task. `journal`: a file that says what is done, and with `resume` what need not
     be done again. `replace_unreadable`: of `write`, also over a snapshot that cannot be read.

@@ -5,8 +5,9 @@
     parcels   64 segments of the out log at a time, or 8 MiB, with the inputs that their records name; at the
               end the inputs that nothing names yet
 
-So what is held of the logs is two windows, whatever the session's size. (The fold holds the messages, which
-are the result, and of the inputs those that still matter.)
+So what is held of the records is three windows, whatever the session's size: one that is folded, one that
+is ready, one that is read. (The fold holds the messages, which are the result, and of the inputs those that
+still matter; the names of all segments are held, since a listing shows the newest first.)
 
 The cut-off: of the out log what the listing showed when the session was opened, and of that no more than up
 to the newest segment that the store dates at or before the run's cut-off. A merged segment is dated by its
@@ -33,6 +34,8 @@ from streams.records import Record, Segment
 from streams.store import Store
 
 WINDOW = 64
+"""Segments that are read together."""
+
 _WINDOW_BYTES = 8 * 1024 * 1024
 _INPUTS = 256
 _BELOW = 3  # segments below a cursor that may cover it

@@ -1,7 +1,7 @@
 """What one worker does: some sessions, opened and read ahead while others are folded.
 
 `rebuild_some` is all that a process, a thread, or a node of a cluster has to be able to call: everything it
-takes and returns can be pickled, it opens the store itself (credentials come from its own environment), and
+takes and returns can be pickled, it opens the store itself (credentials and keys come from its own environment), and
 calling it twice does no harm.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from snapshotter.core.fold import Fold
 from snapshotter.database import Database
 from streams.buckets.url import open_bucket
+from streams.encryption import of_environment
 
 from .exporting import Export
 from .folding import Work
@@ -26,7 +27,7 @@ def rebuild_some(url: str, options: Options, sids: Sequence[str]) -> list[Result
     where an export cannot be written, what requests raise.
     """
     with PooledClock(1 if is_at_hand(url) else REQUESTS) as clock:
-        db = Database(open_bucket(url, clock=clock), clock, sizes=options.sizes)
+        db = Database(open_bucket(url, clock=clock, encryption=of_environment()), clock, sizes=options.sizes)
         try:
             return rebuild_in(db, options, sids)
         finally:

@@ -14,7 +14,7 @@ import snapshotter
 from snapshotter.database import Database
 from snapshotter.database import open as open_database
 from snapshotter.errors import Misconfigured, Refused
-from snapshotter.rebuilding import Options, Result, rebuild_some
+from snapshotter.rebuilding import Options, Result, rebuild_some, source, working
 from streams import keys
 
 
@@ -54,6 +54,14 @@ def test_two_processes_come_to_the_same(root: Path) -> None:
     alone = {result.session: result for result in rebuild_some(root.as_uri(), Options(), list(seen))}
     assert summary.ok
     assert seen == alone
+
+
+def test_windows_that_are_read_ahead_come_to_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"chat-{number:06d}" for number in range(60)]
+    before = rebuild_some(root.as_uri(), Options(), names)
+    monkeypatch.setattr(working, "is_at_hand", lambda _url: False)
+    monkeypatch.setattr(source, "WINDOW", 3)
+    assert rebuild_some(root.as_uri(), Options(), names) == before
 
 
 def test_a_real_server_gives_the_same(seaweed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
