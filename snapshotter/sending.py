@@ -143,7 +143,7 @@ def append(store: Store, sid: str, record: Record, limit: int = DEFAULT.value) -
     def check(recent: list[Record]) -> int | None:
         nonlocal repeated
         conflict = None
-        for other in values.fill(store, sid, recent, lenient=True):
+        for other in values.fill(store, sid, values.known(recent, record), lenient=True):
             if not own_keys.intersection(keys_of(other)):
                 continue
             if body_hash(other) == digest:

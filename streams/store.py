@@ -18,6 +18,9 @@ A 404 never counts as proof that a write did not happen: it may land later. Only
 settles it. Where a bucket keeps no nonces (files), the stored bytes are compared instead, so bytes
 must differ between writers; every segment's header holds its nonce.
 
+Stores that do not let a caller list a bucket refuse a read of what is not there (403), as if it were
+forbidden. Absent and forbidden are told apart by listing that one key, where the caller may.
+
 Time, waits and randomness come from the clock, so a test decides them.
 """
 
@@ -26,12 +29,21 @@ from __future__ import annotations
 import builtins
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.buckets.base import Blob, Bucket, Copying, Entry, Head, Page, Written
 from streams.clock import Clock
-from streams.errors import PreconditionFailed, Throttled, Unknown, Unreachable, WrongEndpoint
+from streams.errors import (
+    AccessDenied,
+    PreconditionFailed,
+    Throttled,
+    Unknown,
+    Unreachable,
+    WrongEndpoint,
+)
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -123,7 +135,7 @@ class Store:
             self._count("gets")
             return self.bucket.get(key)
 
-        blob = self._repeat(call, self.retries.read_deadline)
+        blob = self._repeat(partial(self._or_absent, key, call), self.retries.read_deadline)
         if blob is not None:
             self.stats.add("bytes_read", len(blob.data))
         return blob
@@ -135,7 +147,7 @@ class Store:
             self._count("heads")
             return self.bucket.head(key)
 
-        return self._repeat(call, self.retries.read_deadline)
+        return self._repeat(partial(self._or_absent, key, call), self.retries.read_deadline)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         """One page. It may be short, even empty, while `more` is true."""
@@ -199,12 +211,15 @@ class Store:
         if_absent: bool = False,
         if_match: str | None = None,
         nonce: str,
+        sole: bool = False,
         deadline: float | None = None,
     ) -> Written:
         """Write under a condition, exactly once, whatever becomes of the replies.
 
         Give either `if_absent=True` or `if_match`. `nonce` must be new for each write (and the same when
-        that write is tried again). `deadline` is in seconds, by default `retries.write_deadline`.
+        that write is tried again). `sole`: nobody else writes this key, so what stands there is this write,
+        also where the caller may write here and not read. `deadline` is in seconds, by default
+        `retries.write_deadline`.
 
         Raises PreconditionFailed when another's write holds the place, Unknown when no attempt was answered
         in time. A replacement that was only ever throttled raises Throttled.
@@ -219,7 +234,7 @@ class Store:
                 self._count_put(data)
                 return self.bucket.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
             except PreconditionFailed:
-                found = self._find_own(key, data, nonce)
+                found = self._find_own(key, data, nonce, sole)
                 if found is None and if_absent:
                     raise Unreachable(f"{key} was taken, and then gone") from None
                 if found is None or not found[0]:
@@ -279,10 +294,32 @@ class Store:
         else:
             self._trips.batch[0] += amount
 
-    def _find_own(self, key: str, data: bytes, nonce: str) -> tuple[bool, Written] | None:
+    def _or_absent(self, key: str, call: Callable[[], T | None]) -> T | None:
+        """A read; None where it was refused and a listing shows that there is nothing to read."""
+        try:
+            return call()
+        except AccessDenied:
+            listed = self._is_listed(key)
+            if listed is None:
+                raise
+        return call() if listed else None  # written in between; else the refusal is what it says
+
+    def _is_listed(self, key: str) -> bool | None:
+        """None where the caller may not list this key."""
+        self._count("lists")
+        with suppress(AccessDenied):
+            return any(entry.key == key for entry in self.bucket.list(key, limit=1).entries)
+        return None
+
+    def _find_own(self, key: str, data: bytes, nonce: str, sole: bool) -> tuple[bool, Written] | None:
         """Whether what stands at `key` is this very write; None where nothing stands there."""
         self._count("heads")
-        head = self.bucket.head(key)
+        try:
+            head = self.bucket.head(key)
+        except AccessDenied:
+            if sole:
+                return True, Written("", None)
+            raise
         if head is None:
             return None
         if head.nonce is not None:

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from chat_samples import SID, Place, call, die, first_turn, result, saying, text, user, write_all
 
-from snapshotter import Conflict, Corrupt, InvalidValue, Missing, TooLarge, Unknown, aio
+from snapshotter import AccessDenied, Conflict, Corrupt, InvalidValue, Missing, TooLarge, Unknown, aio
 from snapshotter.core.blocks import Sizes
 from snapshotter.core.contract import fold_records
 from snapshotter.errors import Refused
@@ -182,6 +182,30 @@ def test_sending_it_again_is_one_message_and_one_value(place: Place) -> None:
     assert len(values(place)) == 1
     place.db.edit(SID, "u1", user("u1", LARGE + "!"))
     assert place.records("in")[1]["ref"]["bytes"] > 1_000
+
+
+def test_a_sender_needs_to_read_no_value(place: Place) -> None:
+    """Values hold what the agent says, too. A message sent again is known by its hash; another
+    with its id, which only its text would show, becomes a message of its own."""
+    allowed = list(place.bucket.plan)
+    for verb in ("get", "head", "list"):
+        place.bucket.plan.append(Fault(verb, key="values/", times=0, error=lambda: AccessDenied("injected")))
+    first = place.db.send(SID, user("u1", LARGE))
+    again = place.db.send(SID, user("u1", LARGE))
+    assert (again.id, again.duplicate) == (first.id, True)
+    assert place.db.send(SID, user("u1", LARGE + "!")).id == first.id + 1
+    place.bucket.plan[:] = allowed
+    place.answer("ok")
+    asked = [m for m in place.db.history(SID) if m["role"] == "user"]
+    assert asked == [user("u1", LARGE), user("msg-in2", LARGE + "!")]
+    assert verify(place.db, SID).problems == []
+
+
+def test_a_message_that_is_known_by_its_hash_is_not_read(place: Place) -> None:
+    place.db.send(SID, user("u1", LARGE))
+    place.bucket.calls.clear()
+    place.db.send(SID, user("u1", LARGE))
+    assert [c.key for c in place.bucket.calls if c.key.startswith("values/")] == []
 
 
 def test_a_message_above_the_limit_is_refused_before_anything_is_written(place: Place) -> None:

@@ -7,13 +7,25 @@ import threading
 import pytest
 
 from streams.buckets.memory import MemoryBucket
-from streams.errors import AccessDenied, PreconditionFailed, Throttled, Unknown, Unreachable, WrongEndpoint
+from streams.errors import (
+    AccessDenied,
+    BucketMissing,
+    PreconditionFailed,
+    Throttled,
+    Unknown,
+    Unreachable,
+    WrongEndpoint,
+)
 from streams.store import RequestStats, Retries, Store
 from streams.testing import FakeClock, Fault, FaultyBucket
 
 
 def throttled() -> Exception:
     return Throttled("injected: slow down")
+
+
+def denied() -> Exception:
+    return AccessDenied("injected: no")
 
 
 def make(
@@ -73,11 +85,47 @@ def test_the_number_of_attempts_is_bounded() -> None:
 
 
 def test_a_refusal_is_not_repeated() -> None:
-    store, bucket, clock = make(Fault("get", error=lambda: AccessDenied("no")))
+    store, bucket, clock = make(Fault("put", error=lambda: AccessDenied("no")))
     with pytest.raises(AccessDenied):
-        store.get("a")
-    assert bucket.verbs() == ["get"]
+        store.put("a", b"1")
+    assert bucket.verbs() == ["put"]
     assert clock.slept == []
+
+
+@pytest.mark.parametrize("verb", ["get", "head"])
+def test_a_read_that_is_refused_is_absent_only_where_a_listing_says_so(verb: str) -> None:
+    """So stores answer whoever may not list, also for what is not there."""
+    store, bucket, _ = make(Fault(verb, times=0, error=denied))
+    bucket.inner.put("ab", b"1")
+    read = getattr(store, verb)
+    assert read("a") is None
+    assert bucket.verbs() == [verb, "list"]
+    assert store.stats.snapshot().requests == 2
+    with pytest.raises(AccessDenied):
+        read("ab")
+    bucket.plan.append(Fault("list", times=0, error=denied))
+    with pytest.raises(AccessDenied):
+        read("a")
+
+
+def test_what_was_written_between_a_refusal_and_the_listing_is_read() -> None:
+    store, bucket, _ = make(Fault("get", error=lambda: AccessDenied("absent as yet")))
+    bucket.inner.put("a", b"1")
+    blob = store.get("a")
+    assert blob is not None
+    assert blob.data == b"1"
+
+
+def test_a_create_of_ones_own_that_may_not_be_looked_at() -> None:
+    """Its reply was lost, the repeated one was refused, and a HEAD is not allowed."""
+    for sole in (True, False):
+        store, bucket, _ = make(Fault("put", when="after"), Fault("head", times=0, error=denied))
+        if sole:
+            store.put_once("a", b"1", if_absent=True, nonce="n", sole=True)
+        else:
+            with pytest.raises(AccessDenied):
+                store.put_once("a", b"1", if_absent=True, nonce="n")
+        assert bucket.verbs() == ["put", "put", "head"]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -237,8 +285,8 @@ def test_a_batch_is_as_many_round_trips_as_its_longest_call(threads: bool) -> No
 
 
 def test_a_failed_call_of_a_batch_raises_and_every_attempt_counts() -> None:
-    store, _, _ = make(Fault("get", times=2), Fault("head", error=lambda: AccessDenied("no")))
-    with pytest.raises(AccessDenied):
+    store, _, _ = make(Fault("get", times=2), Fault("head", error=lambda: BucketMissing("no")))
+    with pytest.raises(BucketMissing):
         store.gather([lambda: store.get("a"), lambda: store.head("a")])
     spent = store.stats.snapshot()
     assert (spent.gets, spent.heads, spent.round_trips) == (3, 1, 3)
