@@ -141,7 +141,7 @@ def known(records: Sequence[Record], own: Record) -> list[Record]:
     same = hashlib.sha256(encoded(message)).hexdigest()
 
     def with_own(record: Record) -> Record:
-        ref = record.get("ref")
+        ref: Any = record.get("ref")
         is_same = held_apart(record) == "message" and is_ref(ref) and ref["key"].startswith(same)
         return {**record, "message": message} if is_same else record
 
