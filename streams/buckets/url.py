@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -66,8 +67,6 @@ def open_bucket(
     Raises InvalidId for a URL that cannot be, Misconfigured for a driver that is not installed, and
     CredentialsExpired where a minio or s3+obstore URL has no credentials.
     """
-    if not url.isprintable():  # urllib would drop a line break and open another path
-        raise InvalidId("the store URL holds a control character; take it out")
     env = os.environ if env is None else env
     scheme, rest = _scheme(url, env)
     parts, parameters = _split(scheme, rest)
@@ -84,7 +83,32 @@ def open_bucket(
     return _minio(parts.netloc, _bucket(bucket), check_prefix(prefix), parameters, session, env)
 
 
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a URL leads: a bucket, the path in it ("" is the bucket itself), the region that it names or ""."""
+
+    bucket: str
+    prefix: str
+    region: str
+
+
+def located(url: str, *, env: Mapping[str, str] | None = None) -> Location:
+    """The place that a bucket's URL names; no driver and no credentials are needed.
+
+    Raises InvalidId for a URL that cannot be, and for a store that is no bucket.
+    """
+    scheme, rest = _scheme(url, os.environ if env is None else env)
+    if scheme in ("file", "memory"):
+        raise InvalidId(f"a {scheme} URL names no bucket")
+    parts, parameters = _split(scheme, rest)
+    path = parts.path.removeprefix("/").removesuffix("/")
+    name, _, below = path.partition("/") if scheme == "minio" else (parts.netloc, "", path)
+    return Location(_bucket(name), check_prefix(below), parameters.get("region", ""))
+
+
 def _scheme(url: str, env: Mapping[str, str]) -> tuple[str, str]:
+    if not url.isprintable():  # urllib would drop a line break and open another path
+        raise InvalidId("the store URL holds a control character; take it out")
     scheme, mark, rest = url.partition("://")
     if not mark:
         scheme, rest = env.get("OBJECT_STORE_DEFAULT_PROTOCOL", ""), url
