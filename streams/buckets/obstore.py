@@ -271,6 +271,7 @@ class ObstoreBucket:
             "token": keys.session_token,
             "expires_at": None,
         }
+        endpoint = urlsplit(self._endpoint)
         reader = S3Store(
             self._bucket,
             endpoint=self._endpoint,
@@ -280,11 +281,14 @@ class ObstoreBucket:
             # By a function, since keys given as such would be completed from the environment.
             credential_provider=lambda: found,
             client_options={
-                "allow_http": urlsplit(self._endpoint).scheme == "http",
+                "allow_http": endpoint.scheme == "http",
                 "http1_only": True,
                 "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
                 "read_timeout": timedelta(seconds=READ_SECONDS),
                 "pool_max_idle_per_host": str(CONNECTIONS),
+                # Some proxy, and none for this host: else reads alone would take that of the environment.
+                "proxy_url": self._endpoint,
+                "proxy_excludes": endpoint.hostname or "",
             },
             retry_config={"max_retries": 0},
         )

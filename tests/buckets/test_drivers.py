@@ -87,6 +87,17 @@ def test_every_error_of_obstore_is_mapped(stub) -> None:
     bucket.close()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_reads_and_writes_take_the_same_way_whatever_proxy_is_set(host, stub, monkeypatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    bucket = open_driver("obstore", stub.url.replace("127.0.0.1", host), lambda: Keys("AK", SECRET))
+    stub.answers = [found(b""), found(b"data")]
+    bucket.put("a", b"x")
+    assert bucket.get("a").data == b"data"
+    bucket.close()
+
+
 def test_a_read_is_dated_by_what_the_store_said_last(stub) -> None:
     bucket = open_driver("obstore", stub.url, lambda: Keys("AK", SECRET))
     day = 86_400_000
