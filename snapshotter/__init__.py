@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streams.encryption import Encryption, Keyring
+
 from .core.classify import Classified, classify_resume
 from .core.onward import for_model
 from .core.repair import Repaired, normalize_input, repair
@@ -55,6 +57,7 @@ from .errors import (
     Unreachable,
     Unsupported,
     WrongEndpoint,
+    WrongKey,
 )
 from .following import Event
 from .readers import SessionInfo
@@ -85,11 +88,13 @@ __all__ = [
     "Damaged",
     "Database",
     "Deadline",
+    "Encryption",
     "Event",
     "Fenced",
     "Gap",
     "InvalidId",
     "InvalidValue",
+    "Keyring",
     "Misconfigured",
     "Missing",
     "NewerVersion",
@@ -113,6 +118,7 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "WrongEndpoint",
+    "WrongKey",
     "classify_resume",
     "for_model",
     "normalize_input",

@@ -21,6 +21,7 @@ from streams.buckets.base import Bucket
 from streams.buckets.memory import MemoryBucket
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
+from streams.encryption import Encryption, of_environment, sealed
 from streams.errors import InvalidId, InvalidValue, Refused
 from streams.store import Retries, Store
 
@@ -55,6 +56,7 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     recovery: ChatRecovery | None = None,
     on_recovery_boot: RecoveryHook | None = None,
     hydrate: Hydrate | None = None,
+    encryption: Encryption | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Database:
@@ -72,7 +74,10 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     own history; `hydrate(session_id)` returns its messages. Without a store (`url` None) nothing outlives
     this process, and a warning, NotDurable, says so.
 
-    Raises InvalidId for a URL that is not understood, Misconfigured where a driver or credentials lack.
+    `encryption`: encrypt every object with keys of your own (see `Encryption`); by default as the
+    environment says: SNAPSHOTTER_KEY_FILE or SNAPSHOTTER_KEY_COMMAND, or not at all.
+
+    Raises InvalidId for a URL that is not understood, Misconfigured where a driver, credentials or keys lack.
     """
     clock = clock or SystemClock()
     if isinstance(url, os.PathLike):
@@ -82,9 +87,10 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     if url is None:
         lost = "interrupted answers are not recovered" if hydrate else "conversations will not survive"
         warnings.warn(f"no store is given: {lost} this process", NotDurable, stacklevel=2)
-        bucket: Bucket = MemoryBucket(clock)
+        bucket = sealed(MemoryBucket(clock), encryption)
     else:
-        bucket = open_bucket(url, session=session, clock=clock, env=env)
+        encryption = of_environment(env) if encryption is None else encryption
+        bucket = open_bucket(url, session=session, clock=clock, env=env, encryption=encryption)
     return Database(
         bucket,
         clock,

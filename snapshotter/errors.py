@@ -36,6 +36,7 @@ from streams.errors import (
     Unreachable,
     Unsupported,
     WrongEndpoint,
+    WrongKey,
 )
 
 from .core.chunks import ChunkError
@@ -82,4 +83,5 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "WrongEndpoint",
+    "WrongKey",
 ]

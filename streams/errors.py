@@ -19,6 +19,7 @@
     │   ├── CredentialsExpired    the credentials are no longer valid, or not known
     │   ├── ClockSkew             this machine's clock is too far from the store's
     │   ├── WrongEndpoint         what answers there is not this store
+    │   ├── WrongKey              the key that an object was encrypted with is not at hand
     │   └── Unsupported           the store lacks a guarantee that the engine needs
     ├── Damaged                   stored data is not what it should be; never overwritten
     │   ├── Corrupt               an object that cannot be decoded
@@ -125,6 +126,10 @@ class ClockSkew(Misconfigured):
 
 class WrongEndpoint(Misconfigured):
     """What answers at the endpoint is not the store that the URL names."""
+
+
+class WrongKey(Misconfigured):
+    """An object is encrypted, and the key that it was encrypted with is not at hand."""
 
 
 class Unsupported(Misconfigured):

@@ -15,6 +15,7 @@ from snapshotter.errors import CredentialsExpired, Misconfigured, StreamError
 from streams import probe
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
+from streams.encryption import of_environment
 from streams.store import Retries, Store
 
 from .problems import PROBLEM, code_word, failure_of
@@ -80,7 +81,7 @@ def examine(url: str, clock: Clock | None = None) -> Examination:
     clock = clock or SystemClock()
     found = Examination(url)
     try:
-        bucket = open_bucket(url, clock=clock)
+        bucket = open_bucket(url, clock=clock, encryption=of_environment())
     except Misconfigured as error:
         found.failure = error
         if isinstance(error, CredentialsExpired):

@@ -1,8 +1,8 @@
 """What one worker does: some sessions, opened and read ahead while others are folded.
 
 `rebuild_some` is all that a process, a thread, or a node of a cluster has to be able to call: everything it
-takes and returns can be pickled, it opens the store itself (credentials and keys come from its own environment), and
-calling it twice does no harm.
+takes and returns can be pickled, it opens the store itself (credentials, and keys of an encryption, come from
+its own environment), and calling it twice does no harm.
 """
 
 from __future__ import annotations

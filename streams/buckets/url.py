@@ -34,9 +34,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from streams.buckets.base import Bucket
 from streams.buckets.file import FileBucket
 from streams.buckets.memory import MemoryBucket
-from streams.buckets.names import check_path, check_prefix
+from streams.buckets.names import check_path, check_prefix, root_of
 from streams.buckets.remote import Keys
 from streams.clock import Clock
+from streams.encryption import Encryption, sealed
 from streams.errors import InvalidId, Misconfigured
 
 _PARAMETERS = {
@@ -58,29 +59,33 @@ def open_bucket(
     session: Any = None,
     clock: Clock | None = None,
     env: Mapping[str, str] | None = None,
+    encryption: Encryption | None = None,
 ) -> Bucket:
     """Open the bucket that `url` names. Nothing is sent yet.
 
     `session` is a `boto3.Session`, or a function that returns one (called again once its credentials have
-    expired). `clock` dates what file and memory stores keep. `env` stands in for `os.environ`.
+    expired). `clock` dates what file and memory stores keep. `env` stands in for `os.environ`. With
+    `encryption` every object is encrypted, and bound to its key in the bucket (in the folder, of a file URL).
 
-    Raises InvalidId for a URL that cannot be, Misconfigured for a driver that is not installed, and
-    CredentialsExpired where a minio or s3+obstore URL has no credentials.
+    Raises InvalidId for a URL that cannot be, Misconfigured for a driver or library that is not installed,
+    and CredentialsExpired where a minio or s3+obstore URL has no credentials.
     """
     env = os.environ if env is None else env
     scheme, rest = _scheme(url, env)
     parts, parameters = _split(scheme, rest)
-    path = parts.path.removeprefix("/").removesuffix("/")
     if scheme == "file":
-        return _file(parts.netloc, parts.path, clock)
+        return sealed(_file(parts.netloc, parts.path, clock), encryption)
+    path = parts.path.removeprefix("/").removesuffix("/")
+    name, _, below = path.partition("/") if scheme == "minio" else (parts.netloc, "", path)
+    prefix = check_prefix(below)
     if scheme == "memory":
-        return MemoryBucket(clock, name=parts.netloc, prefix=check_prefix(path))
-    if scheme == "s3+obstore":
-        return _obstore(_bucket(parts.netloc), check_prefix(path), parameters, session, env)
-    if scheme == "s3":
-        return _s3(_bucket(parts.netloc), check_prefix(path), parameters, session, env)
-    bucket, _, prefix = path.partition("/")
-    return _minio(parts.netloc, _bucket(bucket), check_prefix(prefix), parameters, session, env)
+        bucket: Bucket = MemoryBucket(clock, name=name, prefix=prefix)
+    elif scheme == "minio":
+        bucket = _minio(parts.netloc, _bucket(name), prefix, parameters, session, env)
+    else:
+        opener = _s3 if scheme == "s3" else _obstore
+        bucket = opener(_bucket(name), prefix, parameters, session, env)
+    return sealed(bucket, encryption, root_of(prefix))
 
 
 @dataclass(frozen=True, slots=True)
