@@ -110,7 +110,7 @@ def run() -> list[Table]:
             "MB/s",
             "requests/s",
             "of the bound",
-            "bound sessions/s",
+            "bound",
         ),
         note=f"{SESSIONS} sessions, each compared with its stored snapshot. `bound` in sessions/s.",
     )
