@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
-from world import Record, World, fold_of
+from drawn_session import Record, World, fold_of
 
 from snapshotter.core.calls import calls_of
 from snapshotter.core.chunks import delta_of

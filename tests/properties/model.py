@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from snapshotter.core.calls import calls_of
 
 if TYPE_CHECKING:
-    from world import Record, World
+    from drawn_session import Record, World
 
 REASONS = ("stop", None, "tool-calls", "length", "content-filter", "error", "other")
 CLIENT_TOOL = "where"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import laws
 import pytest
+from drawn_session import live
 from hypothesis import given
 from hypothesis import strategies as st
 from test_laws import SESSIONS, numbers, session
-from world import live
 
 from snapshotter.core.budget import Incident
 from snapshotter.core.revive import revive

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import laws
 import pytest
+from drawn_session import World, live, settle
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from world import World, live, settle
 
 SESSIONS = settings(
     max_examples=300,
