@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from snapshotter.core.blocks import DEFAULT, Sizes
@@ -15,7 +15,6 @@ Format = Literal["jsonl", "parquet"]
 MODES: tuple[Mode, ...] = ("compare", "write", "export")
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
 
-GOOD = ("same", "written", "exported", "newer", "unsaved", "unchecked", "hydrated", "deleted")
 PROBLEMS = ("different", "failed", "absent")
 
 LISTED = 200
@@ -100,8 +99,8 @@ _SUMMED = ("turns", "messages", "segments", "records", "bytes", "requests", "dif
 @dataclass(slots=True)
 class Summary:
     """What a run came to. `resumed`: sessions that an earlier run of the same journal had done; they are
-    counted with the others. `problems`: the results that are not ok, in the order they came. `until_ms`: the
-    cut-off. `seconds`: of this run."""
+    counted with the others. `problems`: the results that are not ok, in the order they came, without their
+    differences, which are told as they come. `until_ms`: the cut-off. `seconds`: of this run."""
 
     mode: Mode
     until_ms: int | None
@@ -123,7 +122,7 @@ class Summary:
             for name in _SUMMED:
                 self.sums[name] += getattr(result, name)
             if not result.ok:
-                self.problems.append(result)
+                self.problems.append(replace(result, differences=()))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -6,26 +6,28 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from roots import documents, forget
+from roots import TESTS, documents, forget, loaded
 
 import snapshotter
+from snapshotter.cli import rebuild as command
 from snapshotter.database import Database
-from snapshotter.rebuilding import LOCAL, dask, ray
+from snapshotter.rebuilding import LOCAL, dask
 
 pytestmark = pytest.mark.slow
 
+run: Any = loaded(TESTS / "cli" / "cli_runs.py").run
+
 
 @contextmanager
-def dask_here() -> Iterator[Executor]:
+def dask_here() -> Iterator[str]:
+    """The address of its scheduler."""
     from distributed import LocalCluster
 
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
-        dask(cluster.scheduler_address) as executor,
-    ):
-        yield executor
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
+        yield cluster.scheduler_address
 
 
 def check(root: Path, db: Database, executor: Executor) -> None:
@@ -43,12 +45,16 @@ def check(root: Path, db: Database, executor: Executor) -> None:
 
 
 def test_dask(root: Path, db: Database) -> None:
-    with dask_here() as executor:
-        check(root, db, executor)
+    with dask_here() as address:
+        with dask(address) as executor:
+            check(root, db, executor)
+        told = run("rebuild", root, "--dask", address, "--prefix", "chat-00001")
+        assert (told.code, told.out.split("\n")[0]) == (0, "10 sessions: 10 same")
 
 
 def test_ray(root: Path, db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("PYTHONPATH", str(Path(snapshotter.__file__).parents[1]))
-    with ray(LOCAL) as executor:
+    # As `--ray` does: a second cluster, for the command, would take as long again.
+    with command._executor(None, LOCAL) as executor:
         check(root, db, executor)

@@ -12,7 +12,7 @@ from typing import Any
 
 import killing
 import pytest
-from roots import documents, forget, turns
+from roots import documents, folder, forget, turns
 from test_rebuild_export import rows
 
 import snapshotter
@@ -21,6 +21,7 @@ from snapshotter.errors import Misconfigured, Refused, Unreachable
 from snapshotter.rebuilding import Result, running
 from snapshotter.rebuilding.executors import Inline, dask, ray
 from snapshotter.rebuilding.journal import Journal
+from snapshotter.verify import verify
 
 
 def killed(*arguments: object) -> None:
@@ -176,3 +177,30 @@ def test_a_cluster_that_is_not_installed_says_what_to_install(monkeypatch: pytes
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(Misconfigured, match="pip install"), opened("tcp://127.0.0.1:1"):
             pass
+
+
+def test_workers_go_on_while_a_root_is_rebuilt(root: Path, db: Database) -> None:
+    """Three workers answer in sessions of their own, and snapshots are written back again and again."""
+    names = [f"chat-{number:06d}" for number in (20, 21, 22)]
+    started = {name: db.peek(name).fold.turn for name in names}
+    seen = dict(started)
+
+    def work(name: str) -> None:
+        with folder(root) as own:
+            turns(own, name, 8, start=started[name] + 1)
+
+    with ThreadPoolExecutor(len(names)) as workers:
+        busy = [workers.submit(work, name) for name in names]
+        while not all(future.done() for future in busy):
+            summary = snapshotter.rebuild(root, mode="write", jobs=1, sessions=names)
+            assert summary.ok, summary.problems
+            for name, document in documents(db).items():
+                if name in seen:  # what a worker saved is never written over
+                    assert document["turn"] >= seen[name]
+                    seen[name] = document["turn"]
+        for future in busy:
+            future.result()
+    assert snapshotter.rebuild(root, jobs=1).ok
+    for name in names:
+        assert db.peek(name).fold.turn == started[name] + 8
+        assert verify(db, name).ok
