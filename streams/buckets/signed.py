@@ -96,6 +96,9 @@ class Wire:
         for connection in idle:
             connection.close()
 
+    def __del__(self) -> None:
+        self.close()  # a store that nobody closed is no reason to warn of its sockets
+
     # --- connections ------------------------------------------------------------------------------------
 
     def _take(self) -> HTTPConnection:

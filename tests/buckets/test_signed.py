@@ -109,6 +109,15 @@ def test_a_connection_is_used_again() -> None:
         wire.close()
 
 
+def test_a_wire_that_is_forgotten_closes_its_connections() -> None:
+    with serving() as server:
+        wire = Wire(server.url, "r")
+        wire.ask(KEYS, "GET", "/b/1")
+        (kept,) = wire._idle
+        del wire
+        assert kept.sock is None
+
+
 def test_a_connection_that_the_server_closed_is_not_used() -> None:
     with serving() as server:
         wire = Wire(server.url, "r")
