@@ -7,6 +7,8 @@ None of them is a scheduler of ours. A task is `submit(function, *arguments)` â†
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -33,7 +35,21 @@ class Inline(Executor):
 
 def processes(jobs: int) -> ProcessPoolExecutor:
     """Processes of this machine, each begun afresh: a fork would copy locks that threads hold."""
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """In a new process: end when the one that began it has, also where that was killed. A pool's processes
+    would wait for ever for its next task: each of them holds the other end of the queue as well."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, name="rebuild-parent", daemon=True).start()
 
 
 @contextmanager

@@ -20,8 +20,8 @@ def rebuild_or_die(url: str, options: Options, sids: Sequence[str]) -> list[Resu
     return rebuild_some(url, options, sids)
 
 
-def main(url: str, journal: str, *options: str) -> None:
-    """A run that is killed, as by SIGKILL, once a third of the sessions is done."""
+def main(url: str, journal: str, jobs: str, *options: str) -> None:
+    """A run that is killed once a third of the sessions is done."""
     done = 0
 
     def progress(results: Sequence[Result], total: int) -> None:
@@ -31,7 +31,7 @@ def main(url: str, journal: str, *options: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     asked = dict(option.split("=") for option in options)
-    snapshotter.rebuild(url, jobs=1, chunk=7, journal=journal, progress=progress, **asked)  # type: ignore[arg-type]
+    snapshotter.rebuild(url, jobs=int(jobs), chunk=7, journal=journal, progress=progress, **asked)
 
 
 if __name__ == "__main__":

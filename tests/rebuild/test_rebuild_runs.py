@@ -24,13 +24,15 @@ from snapshotter.rebuilding.journal import Journal
 from snapshotter.verify import verify
 
 
-def killed(*arguments: object) -> None:
-    """Run `killing.main` in another process, which kills itself."""
+def killed(url: str, journal: Path, *options: str, jobs: int = 1) -> None:
+    """Run `killing.main` in another process, which kills itself. Returns when its processes have ended as
+    well: they hold the pipes that are read here."""
     done = subprocess.run(
-        [sys.executable, killing.__file__, *map(str, arguments)],
+        [sys.executable, killing.__file__, url, str(journal), str(jobs), *options],
         env={"PYTHONPATH": str(Path(snapshotter.__file__).parents[1])},
         capture_output=True,
         check=False,
+        timeout=120,
     )
     assert done.returncode == -9, done.stderr
 
@@ -41,11 +43,14 @@ def journalled(path: Path) -> list[str]:
     return [row["session"] for line in lines if "results" in line for row in line["results"]]
 
 
-def test_a_run_that_was_killed_goes_on_where_it_stopped(root: Path, db: Database, tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_was_killed_goes_on_where_it_stopped(
+    root: Path, db: Database, tmp_path: Path, jobs: int
+) -> None:
     before, journal = documents(db), tmp_path / "run.jsonl"
     for session in before:
         forget(db, session)
-    killed(root.as_uri(), journal, "mode=write")
+    killed(root.as_uri(), journal, "mode=write", jobs=jobs)
     done = journalled(journal)
     assert 20 <= len(done) < 60
     with pytest.raises(Refused, match="is there already"):
