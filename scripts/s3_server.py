@@ -24,8 +24,10 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from make_bucket import REGION, NotReady, make_bucket  # it lies beside this file
@@ -44,7 +46,8 @@ class NoServer(Exception):
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. `pid` is also its process group; the S3 API listens on the first of `ports`."""
+    """A running server. `pid` is also its process group; the S3 API listens on the first of `ports`. `users`:
+    access and secret key of those who are bound to a policy, by its name."""
 
     pid: int
     endpoint: str
@@ -52,6 +55,7 @@ class Server:
     secret_key: str
     folder: str
     ports: tuple[int, ...] = ()
+    users: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -81,17 +85,24 @@ def find_weed() -> str:
     return found
 
 
-def start(folder: Path) -> Server:
-    """Start a server with its data in `folder`, wait until it works, make the bucket. Raises NoServer."""
+def start(folder: Path, policies: Mapping[str, dict[str, Any]] | None = None) -> Server:
+    """Start a server with its data in `folder`, wait until it works, make the bucket. Raises NoServer.
+
+    Each of `policies` (IAM policy documents, by name) gets a user who is bound to it; see `Server.users`.
+    """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     access_key, secret_key = "AK" + secrets.token_hex(9).upper(), secrets.token_hex(20)
     identities = folder / IDENTITIES
     identities.touch(mode=0o600)
-    identities.write_text(json.dumps(_identities(access_key, secret_key)))
+    users = {
+        name: ("AK" + secrets.token_hex(9).upper(), secrets.token_hex(20)) for name in sorted(policies or {})
+    }
+    identities.write_text(json.dumps(_identities(access_key, secret_key, users, policies or {})))
     ports = tuple(free_ports(8))
     process = _spawn(folder, ports)
-    server = Server(process.pid, f"http://127.0.0.1:{ports[0]}", access_key, secret_key, str(folder), ports)
+    endpoint = f"http://127.0.0.1:{ports[0]}"
+    server = Server(process.pid, endpoint, access_key, secret_key, str(folder), ports, users)
     try:
         _wait_until_it_works(server, process)
     except BaseException:
@@ -140,16 +151,21 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _identities(access_key: str, secret_key: str) -> dict[str, object]:
-    return {
-        "identities": [
-            {
-                "name": "snapshotter",
-                "credentials": [{"accessKey": access_key, "secretKey": secret_key}],
-                "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-            }
-        ]
-    }
+def _identities(
+    access_key: str,
+    secret_key: str,
+    users: Mapping[str, tuple[str, str]],
+    policies: Mapping[str, dict[str, Any]],
+) -> dict[str, object]:
+    def identity(name: str, access: str, secret: str, **may: list[str]) -> dict[str, object]:
+        return {"name": name, "credentials": [{"accessKey": access, "secretKey": secret}], **may}
+
+    owner = identity(
+        "snapshotter", access_key, secret_key, actions=["Admin", "Read", "Write", "List", "Tagging"]
+    )
+    bound = [identity(name, *pair, policyNames=[name]) for name, pair in users.items()]
+    documents = [{"name": name, "content": json.dumps(document)} for name, document in policies.items()]
+    return {"identities": [owner, *bound], "policies": documents}
 
 
 def _flags(folder: Path, identities: Path, ports: tuple[int, ...]) -> list[str]:

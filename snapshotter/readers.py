@@ -94,7 +94,7 @@ class Readers(ABC):
         """The sessions that have a snapshot, by id, one flat listing. `since`: changed then or later
         (epoch ms, by the store's clock). A long session's snapshot is not written after every turn (see
         FORMAT.md): its date may be that of up to 16 turns, or 24 KB of log, ago."""
-        for entry in self.store.entries(keys.sessions_prefix()):
+        for entry in self.store.entries(keys.sessions_prefix(keys.encode_start(prefix))):
             session_id = keys.session_of(keys.parse_snapshot(entry.key))
             if session_id is None:
                 continue

@@ -29,6 +29,9 @@ from streams.errors import InvalidId
 
 Log = Literal["in", "out"]
 
+FOLDERS = ("sessions", "in", "out", "blocks", "values", "checkpoints")
+"""Each has one folder a session in it."""
+
 MAX = 9_999_999_999_999_999
 CAPABILITIES = "capabilities.json"
 
@@ -64,6 +67,16 @@ def encode_sid(session_id: str, room: int = 1024) -> str:
             "use a shorter one (for example its SHA-256)"
         )
     return sid
+
+
+def encode_start(start: str) -> str:
+    """How the segment of every session begins whose id begins with `start`; "" where that tells nothing.
+
+    Raises InvalidId for a text with half a surrogate pair.
+    """
+    if not start.strip("."):
+        return ""  # a segment of dots would lead elsewhere in some stores
+    return encode_sid(start)
 
 
 def decode_sid(sid: str) -> str:
@@ -117,9 +130,9 @@ def content_name(sha256: str, nonce: str) -> str:
     return _checked_name(f"{sha256}-{nonce}")
 
 
-def sessions_prefix() -> str:
-    """Where one flat listing shows every session that has a snapshot."""
-    return "sessions/"
+def sessions_prefix(start: str = "") -> str:
+    """Where one flat listing shows every session that has a snapshot; `start` as from `encode_start`."""
+    return f"sessions/{_checked(start) if start else ''}"
 
 
 def log_prefix(log: Log, sid: str) -> str:

@@ -107,17 +107,31 @@ def moto_server() -> Iterator[Endpoint]:
 
 
 @pytest.fixture(scope="session")
-def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """A real server that checks signatures; see `scripts/s3_server.py`."""
+def start_seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """Starts a real server that checks signatures, with users bound to these policies if any are given; see
+    `scripts/s3_server.py`."""
     script = s3_server_script()
-    try:
-        server = script.start(tmp_path_factory.mktemp("seaweed"))
-    except script.NoServer as error:
-        if os.environ.get("SNAPSHOTTER_TEST_SERVERS") == "required":
-            pytest.fail(f"SNAPSHOTTER_TEST_SERVERS=required, but: {error}")
-        pytest.skip(f"SeaweedFS is not run: {error}")
-    yield Endpoint(server.endpoint, script.BUCKET, Keys(server.access_key, server.secret_key))
-    script.stop(server)
+    started: list[Any] = []
+
+    def start(policies: dict[str, dict[str, Any]] | None = None) -> Any:
+        try:
+            started.append(script.start(tmp_path_factory.mktemp("seaweed"), policies))
+        except script.NoServer as error:
+            if os.environ.get("SNAPSHOTTER_TEST_SERVERS") == "required":
+                pytest.fail(f"SNAPSHOTTER_TEST_SERVERS=required, but: {error}")
+            pytest.skip(f"SeaweedFS is not run: {error}")
+        return started[-1]
+
+    yield start
+    for server in started:
+        script.stop(server)
+
+
+@pytest.fixture(scope="session")
+def seaweed(start_seaweed: Callable[..., Any]) -> Endpoint:
+    """A real server."""
+    server = start_seaweed()
+    return Endpoint(server.endpoint, s3_server_script().BUCKET, Keys(server.access_key, server.secret_key))
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ _COMMANDS = {
     "ls": "look",
     "verify": "check",
     "doctor": "check",
+    "policy": "policy",
     "rebuild": "rebuild",
     "maintain": "maintain",
     "compact": "maintain",

@@ -81,6 +81,22 @@ def test_an_id_that_is_no_text_is_refused() -> None:
         keys.encode_sid(7)
 
 
+@given(
+    one=st.text(st.characters(exclude_categories=["Cs"]), max_size=20), other=st.text("ab.%/é", max_size=9)
+)
+def test_an_id_begins_as_its_segment_does(one: str, other: str) -> None:
+    start = keys.encode_start(one)
+    assert keys.encode_sid(one + other + "x").startswith(start)
+    assert bool(start) == bool(one.strip("."))
+    assert keys.sessions_prefix(start) == f"sessions/{start}"
+
+
+@pytest.mark.parametrize("start", ["a/b", "..", "a b", "%2f"])
+def test_a_listing_takes_no_raw_beginning(start: str) -> None:
+    with pytest.raises(InvalidId):
+        keys.sessions_prefix(start)
+
+
 def test_the_longest_id_is_the_one_whose_longest_key_just_fits() -> None:
     room = 300
     longest = len(keys.block("x", keys.content_name("0" * 64, "f" * 24))) - 1
