@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams import keys, log
+from streams.buckets.base import Broken
 from streams.errors import Busy, Fenced, Gap, StreamError
 from streams.log import Tail, Vanished
 from streams.records import Cursor, Segment
@@ -195,7 +196,9 @@ class Claiming:
         """Count before anything is loaded; False when something was sealed."""
         store, clock = self.store, self.store.clock
         blob = store.get(keys.snapshot(self.sid))
-        tally = Tally.of_snapshot(blob.data if blob is not None else None, self.sid)
+        tally = None
+        if not isinstance(blob, Broken):
+            tally = Tally.of_snapshot(blob.data if blob is not None else None, self.sid)
         if tally is None:
             return True  # another writer's snapshot, or a damaged one: loading tells
         try:

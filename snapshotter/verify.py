@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streams import keys, log
+from streams.buckets.base import Blob
 from streams.codec import decode_segment
 from streams.errors import Corrupt, Gap, Missing, NewerVersion, Refused
 from streams.keys import Log
@@ -125,8 +126,7 @@ class _Check:
         self._etag = snapshot.etag if snapshot is not None else None
         if snapshot is not None:
             name = keys.snapshot(self._sid)
-            read = partial(decode, snapshot.data, key=name, session=self._sid, hydrated=True)
-            document = self._try(read)
+            document = self._try(lambda: decode(snapshot.data, key=name, session=self._sid, hydrated=True))
             if document is not None:
                 # Its blocks and values, too: all that it names is read here.
                 self._document = self._try(partial(inline, self._store, self._sid, document))
@@ -209,13 +209,13 @@ class _Check:
             for place, blob in zip(window, blobs, strict=True):
                 if blob is None:
                     raise Vanished(f"{place.key} was listed and then gone")
-                segment = self._try(partial(decode_segment, blob.data, key=place.key))
-                if segment is not None:
-                    self._count(segment)
-                    yield self._filled(segment)
-                elif blob.data:
+                read = self._try(partial(_decoded, blob, place.key))
+                if read is None:
                     self._broken.add(place.first)
                     self._verdict.rebuildable = False
+                for segment in read or ():
+                    self._count(segment)
+                    yield self._filled(segment)
 
     def _filled(self, segment: Segment) -> Segment:
         """With what is stored apart in its place. A value that cannot be read is a problem, and the fold ends
@@ -335,3 +335,9 @@ class _Check:
             if wrong:
                 place = f"at out record {other.cursor} the {what} and the fold of the whole log differ"
                 self._problem("law", f"{place}: {', '.join(wrong)}")
+
+
+def _decoded(blob: Blob, key: str) -> list[Segment]:
+    """The segment, if there is one: an empty object is what a deletion leaves. Raises Corrupt."""
+    segment = decode_segment(blob.data, key=key)
+    return [] if segment is None else [segment]

@@ -129,7 +129,7 @@ def is_key_id(text: object) -> bool:
 
 def no_key(key: str) -> WrongKey:
     """For an encrypted object that was read without encryption."""
-    return WrongKey(f"{key} is encrypted: open the store with encryption=, or set SNAPSHOTTER_KEY_FILE")
+    return WrongKey(f"{key} is encrypted: open the store with encryption=…, or set SNAPSHOTTER_KEY_FILE")
 
 
 def _decoded(text: str, where: str) -> bytes:

@@ -34,8 +34,9 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streams.buckets.base import Blob, Bucket, Copying, Entry, Head, Page, Written
+from streams.buckets.base import Blob, Broken, Bucket, Copying, Entry, Head, Page, Written
 from streams.clock import Clock
+from streams.encryption import MAGIC, no_key
 from streams.errors import (
     AccessDenied,
     PreconditionFailed,
@@ -129,15 +130,19 @@ class Store:
         return self.bucket.room
 
     def get(self, key: str) -> Blob | None:
-        """The object, or None where there is none."""
+        """The object, or None where there is none. Raises WrongKey for one that is encrypted still, so that
+        no worker without a key takes it for damaged, or goes on beside it in plain text. One whose seal does
+        not hold raises Corrupt where its bytes are asked for."""
 
         def call() -> Blob | None:
             self._count("gets")
             return self.bucket.get(key)
 
         blob = self._repeat(partial(self._or_absent, key, call), self.retries.read_deadline)
-        if blob is not None:
+        if blob is not None and not isinstance(blob, Broken):
             self.stats.add("bytes_read", len(blob.data))
+            if blob.data.startswith(MAGIC):
+                raise no_key(key)
         return blob
 
     def head(self, key: str) -> Head | None:

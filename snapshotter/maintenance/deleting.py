@@ -32,7 +32,7 @@ from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
 from snapshotter.core.snapshot import decode, encode
 from streams import keys, log
-from streams.buckets.base import Entry
+from streams.buckets.base import Blob, Broken, Entry
 from streams.codec import decode_segment, encode_segment
 from streams.errors import (
     Corrupt,
@@ -167,7 +167,7 @@ def _bury(bench: Bench, fold: Fold, fence: Cursor, spent: int) -> None:
     key, etags = keys.snapshot(bench.sid), bench.etags()
     for _ in range(_TRIES):
         blob = bench.store.get(key)
-        if blob is not None and not _is_older(bench, blob.data, fence, spent):
+        if blob is not None and not _is_older(bench, blob, fence, spent):
             return
         nonce = bench.store.clock.token()
         try:
@@ -185,10 +185,10 @@ def _bury(bench: Bench, fold: Fold, fence: Cursor, spent: int) -> None:
     raise Unreachable(f"{key} changes each time it is looked at; run the deletion again")
 
 
-def _is_older(bench: Bench, data: bytes, fence: Cursor, spent: int) -> bool:
+def _is_older(bench: Bench, blob: Blob, fence: Cursor, spent: int) -> bool:
     """Whether the tombstone is news to a stored snapshot. Raises NewerVersion."""
     try:
-        found = decode(data, key=keys.snapshot(bench.sid), session=bench.sid, hydrated=True)
+        found = decode(blob.data, key=keys.snapshot(bench.sid), session=bench.sid, hydrated=True)
     except NewerVersion:
         raise
     except Corrupt:
@@ -214,7 +214,7 @@ def _empty(bench: Bench, fence: int, inputs: list[Place], kept: list[Entry]) -> 
     for place in inputs[-1:]:
         record = {"id": place.first, "ts": bench.store.clock.now_ms(), "kind": GONE}
         blob = bench.store.get(place.key)
-        if blob is None or b'"kind":"deleted"}' in blob.data:
+        if blob is None or (not isinstance(blob, Broken) and b'"kind":"deleted"}' in blob.data):
             continue
         bench.done.deleted += 1
         if not bench.done.dry_run:

@@ -22,7 +22,9 @@ The contract, which the shipped conformance suite checks for every backend:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+from streams.errors import Corrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,28 @@ class Blob:
     nonce: str | None
     modified_ms: int | None
     date_ms: int | None
+
+
+class Broken(Blob):
+    """An object whose bytes are not to be believed: whoever asks for them gets the `problem` raised. It waits
+    until then, so that each reader takes it as any other object that it cannot decode: goes on without it,
+    tells it, or replaces it under its ETag."""
+
+    __slots__ = ("problem",)
+    problem: Corrupt
+
+    def __init__(self, problem: Corrupt, read: Blob) -> None:
+        super().__init__(b"", read.etag, read.nonce, read.modified_ms, read.date_ms)
+        object.__setattr__(self, "problem", problem)
+
+    def __repr__(self) -> str:
+        return f"<Broken: {self.problem}>"
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__("problem" if name == "data" else name)
+        if name == "data":
+            raise found
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from dataclasses import replace
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from streams.buckets.base import Blob, Bucket, Entry, Head, Page, Written
+from streams.buckets.base import Blob, Broken, Bucket, Entry, Head, Page, Written
 from streams.encryption import ID_BYTES, KEY_BYTES, MAGIC, Encryption, is_key_id
 from streams.errors import Corrupt, NewerVersion, StreamError, Unreachable, WrongKey
 
@@ -64,9 +64,9 @@ class _Cipher:
 class SealedBucket:
     """A bucket whose every object is encrypted. `root`: the path in the store that comes before each key.
 
-    Raises, beside what the bucket raises: Corrupt for an object that was altered, swapped, cut or put there
-    without the key; WrongKey where the source of keys has not the one that an object was sealed with;
-    Unreachable where the source of keys fails. `entropy` makes the nonces.
+    Raises, beside what the bucket raises: WrongKey where the source of keys has not the one that an object
+    was sealed with; Unreachable where the source of keys fails. The bytes of an object that was altered,
+    swapped, cut or put there without the key raise Corrupt (see `Broken`). `entropy` makes the nonces.
     """
 
     def __init__(
@@ -97,7 +97,12 @@ class SealedBucket:
 
     def get(self, key: str) -> Blob | None:
         blob = self.inner.get(key)
-        return None if blob is None else replace(blob, data=self._opened(key, blob.data))
+        if blob is None:
+            return None
+        try:
+            return replace(blob, data=self._opened(key, blob.data))
+        except Corrupt as problem:
+            return Broken(problem, blob)
 
     def head(self, key: str) -> Head | None:
         head = self.inner.head(key)
@@ -131,7 +136,8 @@ class SealedBucket:
         if entry.size == OVERHEAD and self._encryption.allow_plain:
             # Nothing, encrypted; or 96 bytes that are not. It matters: an empty object counts as absent.
             blob = self.get(entry.key)
-            return replace(entry, size=0 if blob is None else len(blob.data))
+            empty = blob is None or (not isinstance(blob, Broken) and not blob.data)
+            return replace(entry, size=0 if empty else OVERHEAD)
         return replace(entry, size=self._size(entry.size))
 
     def _size(self, stored: int) -> int:

@@ -42,6 +42,12 @@ def seal(inner: Bucket, current: str = "k1", root: str = "", **options: Any) -> 
     return SealedBucket(inner, Encryption(source(current), **options), root)
 
 
+def read(bucket: Bucket, key: str) -> bytes:
+    blob = bucket.get(key)
+    assert blob is not None
+    return blob.data
+
+
 def changed(inner: Bucket, key: str, data: bytes) -> None:
     """What a bucket's owner does: other bytes in the same place."""
     inner.put(key, data)
@@ -150,7 +156,7 @@ def test_a_bit_that_flips_is_found_out(place: int, bit: int) -> None:
     stored[place] ^= 1 << bit
     changed(inner, "a", bytes(stored))
     with pytest.raises(Corrupt, match=r"^a ") as caught:
-        bucket.get("a")
+        read(bucket, "a")
     assert caught.value.key == "a"
 
 
@@ -163,7 +169,7 @@ def test_an_object_that_was_cut_is_found_out_and_never_passes_for_an_empty_one(s
     bucket.put("a", TEXT)
     changed(inner, "a", inner.get("a").data[:size])  # type: ignore[union-attr]
     with pytest.raises(Corrupt):
-        bucket.get("a")
+        read(bucket, "a")
     if size < OVERHEAD:
         assert bucket.list("").entries[0].size > 0
         assert bucket.head("a").size > 0  # type: ignore[union-attr]
@@ -175,7 +181,7 @@ def test_what_is_added_is_found_out() -> None:
     bucket.put("a", TEXT)
     changed(inner, "a", inner.get("a").data + b"\0")  # type: ignore[union-attr]
     with pytest.raises(Corrupt):
-        bucket.get("a")
+        read(bucket, "a")
 
 
 def forged(stored: bytes, **fields: tuple[int, bytes]) -> bytes:
@@ -210,7 +216,7 @@ def test_a_header_that_is_forged_with_its_crc_opens_nothing(field: Any, error: t
     bucket.put("a", TEXT)
     changed(inner, "a", forged(inner.get("a").data, field=field))  # type: ignore[union-attr]
     with pytest.raises(error):
-        bucket.get("a")
+        read(bucket, "a")
 
 
 def test_the_other_key_and_its_check_open_nothing_either() -> None:
@@ -221,7 +227,7 @@ def test_the_other_key_and_its_check_open_nothing_either() -> None:
     a, b = inner.get("a").data, inner.get("b").data  # type: ignore[union-attr]
     changed(inner, "a", b[:HEADER] + a[HEADER:])
     with pytest.raises(Corrupt):
-        seal(inner).get("a")
+        read(seal(inner), "a")
 
 
 @pytest.mark.parametrize(
@@ -239,14 +245,14 @@ def test_an_object_in_the_place_of_another_is_found_out(one: Any, other: Any) ->
     seal(inner, root=one[0]).put(one[1], TEXT)
     changed(elsewhere, other[1], inner.get(one[1]).data)  # type: ignore[union-attr]
     with pytest.raises(Corrupt, match="in place of another"):
-        seal(elsewhere, root=other[0]).get(other[1])
+        read(seal(elsewhere, root=other[0]), other[1])
 
 
 def test_an_object_that_is_not_encrypted_is_refused_unless_that_is_allowed() -> None:
     inner = MemoryBucket()
     inner.put("a", TEXT)
     with pytest.raises(Corrupt, match="allow_plain"):
-        seal(inner).get("a")
+        read(seal(inner), "a")
     bucket = seal(inner, allow_plain=True)
     assert bucket.get("a").data == TEXT  # type: ignore[union-attr]
     bucket.put("a", TEXT)
