@@ -32,11 +32,16 @@ def handed_out() -> list[Keys]:
 
 
 @pytest.fixture
-def bucket(driver, stub, handed_out, monkeypatch) -> Iterator[Bucket]:
-    for module in (s3, minio, obstore, signed):
-        monkeypatch.setattr(module, "READ_SECONDS", 0.3)
+def bucket(driver: str, stub: Stub, handed_out: list[Keys]) -> Iterator[Bucket]:
     opened = open_driver(
         driver, stub.url, lambda: handed_out.pop(0) if len(handed_out) > 1 else handed_out[0]
     )
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets that are opened from here on wait for an answer no longer than a moment."""
+    for module in (s3, minio, obstore, signed):
+        monkeypatch.setattr(module, "READ_SECONDS", 0.3)

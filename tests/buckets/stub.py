@@ -49,6 +49,13 @@ class Stub:
         self.answers: list[Answer] = []
         self.asked: list[Asked] = []
         self.stop = threading.Event()
+        self.more = threading.Condition()
+
+    def heard(self, count: int) -> list[Asked]:
+        """What was asked, once it is so many: a client may give up before its request is read here."""
+        with self.more:
+            self.more.wait_for(lambda: len(self.asked) >= count, 30)
+        return self.asked
 
 
 @contextmanager
@@ -60,7 +67,9 @@ def serving(tls: ssl.SSLContext | None = None) -> Iterator[Stub]:
                 self.close_connection = True
                 return
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            stub.asked.append(Asked(self.command, self.path, dict(self.headers), body))
+            with stub.more:
+                stub.asked.append(Asked(self.command, self.path, dict(self.headers), body))
+                stub.more.notify_all()
             self.reply(stub.answers.pop(0))
 
         def reply(self, answer: Answer) -> None:

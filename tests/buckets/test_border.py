@@ -56,7 +56,6 @@ WITH_BODY = [verb for verb in VERBS if verb != "head"]
         (Answer(302, b"", {"Location": "http://127.0.0.1:1/login"}), errors.WrongEndpoint),
         (Answer(401, b"<html>log in</html>", {"Content-Type": "text/html"}), errors.CredentialsExpired),
         (Answer(how="drop"), errors.Unreachable),
-        (Answer(how="hang"), errors.Unreachable),
     ],
     ids=lambda value: getattr(value, "__name__", None) or f"{value.status}-{value.how}",
 )
@@ -71,6 +70,14 @@ def test_each_answer_is_one_typed_error_after_one_request(bucket, driver, stub, 
     assert len(stub.asked) == 1, "the driver asked twice"
     assert "AKSECRET" not in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("verb", WITH_BODY)
+def test_silence_is_no_answer(impatient, bucket, stub, verb) -> None:
+    stub.answers = [Answer(how="hang")]
+    with pytest.raises(errors.Unreachable):
+        VERBS[verb](bucket)
+    assert len(stub.heard(1)) == 1, "the driver asked twice"
 
 
 @pytest.mark.parametrize("verb", ["get", "list"])
