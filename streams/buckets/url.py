@@ -90,7 +90,7 @@ def open_bucket(
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a URL leads: a bucket, the path in it ("" is the bucket itself), the region that it names or ""."""
+    """Where a URL leads: a bucket, the path in it ("": the bucket itself), the region that it names or ""."""
 
     bucket: str
     prefix: str
