@@ -26,6 +26,7 @@ from typing import Any
 from agent import Worker
 from cast import Cast
 from checker import Checker, Violation
+from encrypted import EncryptedStore, is_encrypted
 from plan import Deed, Plan, plan_of
 
 from snapshotter.database import Database
@@ -82,7 +83,8 @@ class Simulation(Cast):
         self.trace = trace
         self.world = World(random.Random(f"order {plan.seed}"), limit=60_000)
         self.rows: list[tuple[Any, ...]] = []
-        self.store = SimStore(
+        kind = EncryptedStore if is_encrypted(plan.seed) else SimStore
+        self.store: SimStore = kind(
             self.world,
             plan.weather,
             seed=plan.seed,
