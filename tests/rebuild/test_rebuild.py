@@ -77,6 +77,12 @@ def test_a_real_server_gives_the_same(seaweed: Any, monkeypatch: pytest.MonkeyPa
         summary = snapshotter.rebuild(url, mode="write", jobs=2, sessions=names)
         assert summary.ok
         assert {session: documents(db)[session] for session in before} == before
+        exported = snapshotter.rebuild(url, mode="export", dest=f"{url}-tables", jobs=1, chunk=30)
+    with open_database(f"{url}-tables") as tables:
+        (part,) = tables.store.list("messages/").entries
+        found = tables.store.get(part.key)
+        assert found is not None
+        assert found.data.count(b"\n") >= exported.sums["messages"] > 60
 
 
 def test_one_bad_session_is_told_and_the_others_are_rebuilt(root: Path, db: Database) -> None:
