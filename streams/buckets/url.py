@@ -144,7 +144,7 @@ def _split(scheme: str, rest: str) -> tuple[Any, dict[str, str]]:
         raise InvalidId(f"the {scheme} URL cannot be read: its host is none") from None
     if "@" in parts.netloc:
         raise InvalidId("the store URL holds credentials; take them out and set them in the environment")
-    if parts.fragment:
+    if "#" in rest:  # also one with nothing behind it, which urllib drops
         raise InvalidId("the store URL holds a '#'; take it out")
     _check_port(scheme, parts)
     try:
