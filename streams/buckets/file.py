@@ -12,11 +12,14 @@ well as processes; one shared descriptor would not lock out the threads that sha
 locks vanish when any descriptor of the file is closed.
 
 What is the bucket's own (temporary files, locks) lives in `.snapshotter` below the root, on the same
-filesystem; no key begins with a dot there.
+filesystem; no key begins with a dot there. The root may be reached through symbolic links; below it one is
+never followed, since it could lead anywhere: listings pass it over, all else refuses it. Who may write into
+the folder can still swap one in between the look and the use; give such people roots of their own.
 
 Differences from an object store: no nonce is kept (a link has no lost replies; the request layer
 compares bytes instead); a listing has no ETags ("") because they are MD5s of content; names longer
-than the filesystem takes (255 bytes a segment) are refused with InvalidId. Use a local filesystem.
+than the filesystem takes (255 bytes a segment) are refused with InvalidId. Where the filesystem ignores case
+(macOS, as it is delivered), ids that differ in case alone are one session. Use a local filesystem.
 """
 
 from __future__ import annotations
@@ -57,9 +60,9 @@ _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 class FileBucket:
     """A bucket in the folder `path`, which is made by the first write.
 
-    Raises Misconfigured (no folder can ever be made there), AccessDenied (EACCES, EPERM, EROFS), InvalidId
-    (names too long, or a key below another key), Unreachable (disk full, out of descriptors, I/O error on a
-    read) and Unknown (a failed sync).
+    Raises Misconfigured (no folder can ever be made there, a symbolic link below the root), AccessDenied
+    (EACCES, EPERM, EROFS), InvalidId (names too long, or a key below another key), Unreachable (disk full,
+    out of descriptors, I/O error on a read) and Unknown (a failed sync).
     """
 
     trusted = True
@@ -146,13 +149,19 @@ class FileBucket:
     def _path(self, key: str) -> Path:
         if check_path(key, "the key").startswith("."):
             raise InvalidId(f"the key {key!r} begins with a dot; such names are the file bucket's own")
-        return self._root / key
+        path = self._root
+        for segment in key.split("/"):
+            path = path / segment
+            if path.is_symlink():
+                raise _link(path)
+        return path
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[tuple[str, Path]]:
         """Files as (key, path) in byte order of their keys; folders that cannot matter are not opened."""
         try:
             with os.scandir(self._root / folder) as found:
-                names = [(f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name, e.path) for e in found]
+                own = [entry for entry in found if not entry.is_symlink()]
+                names = [(f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name, e.path) for e in own]
         except (FileNotFoundError, NotADirectoryError):
             return
         # With its slash, a folder's name sorts exactly where the keys below it belong.
@@ -252,6 +261,8 @@ class FileBucket:
             return
         if folder != self._root:
             self._make(folder.parent)
+            if folder.is_symlink():
+                raise _link(folder)
             folder.mkdir(exist_ok=True)
         else:
             self._make_root()
@@ -289,10 +300,17 @@ class FileBucket:
     def _sweep(self) -> None:
         """Remove temporary files that a crash left behind; a live writer's are younger."""
         oldest = (self._clock.now_ms() - _STALE_MS) * 1_000_000
+        folder = self._root / _OWN
+        if folder.is_symlink():
+            return
         with suppress(OSError):  # housekeeping; a read-only folder can still be read
-            for path in (self._root / _OWN).glob("*.tmp"):
+            for path in folder.glob("*.tmp"):
                 if path.stat().st_mtime_ns < oldest:
                     path.unlink(missing_ok=True)
+
+
+def _link(path: Path) -> Misconfigured:
+    return Misconfigured(f"{path} is a symbolic link below the store's folder and is not followed; remove it")
 
 
 def _etag(data: bytes) -> str:

@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 
 from streams.buckets.base import Blob, Entry, Head, Page, Written
-from streams.buckets.names import KEY_BYTES, check_path, check_prefix, root_of
+from streams.buckets.names import KEY_BYTES, check_listing, check_path, check_prefix, root_of
 from streams.clock import Clock, SystemClock
 from streams.errors import PreconditionFailed
 
@@ -97,7 +97,7 @@ class MemoryBucket:
         return Written(etag, now)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
-        full = self._root + prefix
+        full = self._root + check_listing(prefix)
         with self._space.lock:
             order = self._space.order
             start = bisect_left(order, full)

@@ -26,6 +26,19 @@ def check_path(path: str, what: str) -> str:
     return path
 
 
+def check_listing(prefix: str) -> str:
+    """Return as it is what a listing's keys begin with: whole segments, and the beginning of one more.
+
+    Raises InvalidId: there are servers to which `in/../out/` means `out/`.
+    """
+    folder, slash, start = prefix.rpartition("/")
+    if slash:
+        check_path(folder, "the listed prefix")
+    if start:
+        check_path(start, "the listed prefix")
+    return prefix
+
+
 def check_prefix(prefix: str) -> str:
     """The path of a store URL without its outer slashes; "" is the bucket itself. Raises InvalidId."""
     prefix = prefix.removeprefix("/").removesuffix("/")
