@@ -15,7 +15,7 @@ than 64 messages in the window, raises Unloaded and changes nothing; whoever rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from .apart import Apart
@@ -50,11 +50,17 @@ class Chain:
 
     def _refresh(self) -> None:
         if self._stale:
-            self._positions.clear()
-            self._unsettled.clear()
-            for position, message in enumerate(self.messages):
-                self._note(position, message)
+            self._positions = {id_of(message): position for position, message in enumerate(self.messages)}
+            self._unsettled = {at for at in self._unsure() if any_unsettled(self.messages[at])}
             self._stale = False
+
+    def _unsure(self) -> Iterator[int]:
+        """Positions of messages that may hold an unsettled call. A block that is as it was sealed says so; in
+        a long history, to look again takes longer than all else that a boot does with what it read."""
+        for span, start in self._places():
+            if span.block.open or span.dirty:
+                yield from range(start, start + span.count)
+        yield from range(self.sealed, len(self.messages))
 
     def _note(self, position: int, message: Message) -> None:
         self._positions[id_of(message)] = position
