@@ -183,7 +183,7 @@ def _flags(folder: Path, identities: Path, ports: tuple[int, ...]) -> list[str]:
         "-s3.port.lance=0",
         f"-master.port={master}",
         f"-master.port.grpc={master_grpc}",
-        "-master.volumeSizeLimitMB=64",
+        "-master.volumeSizeLimitMB=1024",  # what is full before the next heartbeat makes it answer 500
         "-master.telemetry=false",
         "-master.electionTimeout=1s",  # it votes alone, and after a restart waits twice as long for others
         f"-volume.port={volume}",
