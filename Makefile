@@ -16,7 +16,7 @@ help:
 	@echo "make drill   kill and stop real processes over real stores (ARGS=\"--kills 300 --store file\")"
 	@echo "make check   linter, formatter, types, import contracts"
 	@echo "make minio   a local MinIO to develop against"
-	@echo "make bench   run the benchmarks"
+	@echo "make bench   run the benchmarks (ARGS=peers: beside others, a report)"
 	@echo "make fuzz    break what is read from outside, led by coverage (MINUTES=1 for each TARGET=all)"
 	@echo "make clean   remove what the others made"
 

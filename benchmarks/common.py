@@ -74,16 +74,21 @@ def ratio(taken: Mapping[str, Sequence[float]], over: str, under: str) -> float:
     return median([a / b for a, b in zip(taken[over], taken[under], strict=True)])
 
 
-def fresh(code: str, *arguments: str) -> Any:
-    """What a fresh Python process prints for this code, as JSON. It has bytecode, as an installed package."""
+def environment() -> dict[str, str]:
+    """That of a process that finds this project, and, from its second run on, bytecode: as if installed."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    env["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / f"benchmarks-bytecode-{os.getuid()}")
+    bytecode = Path(tempfile.gettempdir()) / f"benchmarks-bytecode-{os.getuid()}"
+    return {**env, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(bytecode)}
+
+
+def fresh(code: str, *arguments: str) -> Any:
+    """What a fresh Python process prints for this code, as JSON. It has bytecode (`environment`)."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
         check=True,
         cwd=ROOT,
-        env={**env, "PYTHONPATH": str(ROOT)},
+        env=environment(),
     )
     return json.loads(done.stdout.splitlines()[-1])

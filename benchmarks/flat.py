@@ -1,7 +1,7 @@
 """Flat cost: what a turn writes, and what a boot reads, at turn 10 and at turn 10,000.
 
-The turn is the 6.1 kB one (a question, a tool call, a result of 4,000 bytes, an answer of 1,000; `texts`). All
-counts are exact: the store is in memory, the clock virtual.
+The turn is the 6.1 kB one (a question, a tool call, a result of 4,000 bytes, an answer of 1,000; `texts`).
+All counts are exact: the store is in memory, the clock virtual.
 
 A worker answers every turn; what it and the sender wrote, up to each length and in all, is divided by the
 number of turns: blocks, merges and snapshots included. Then the session is booted cold: whole, and with a
@@ -28,8 +28,9 @@ PAUSE = 150  # seconds between two turns: a sender looks at what came in the las
 
 
 class Growth:
-    """One session, answered turn by turn. `written` and `puts` by what was written: in, out, blocks …; `sender`
-    and `worker`: what each of the two has asked of the store. `chunks` makes the answer to a turn."""
+    """One session, answered turn by turn. `written` and `puts` by what was written: in, out, blocks …;
+    `sender` and `worker`: what each of the two has asked of the store. `chunks` makes the answer to a
+    turn."""
 
     def __init__(self, chunks: Callable[[int], Iterator[Chunk]] = peers_turn) -> None:
         self.clock = VirtualClock()
@@ -45,7 +46,7 @@ class Growth:
         return bucket, snapshotter.Database(bucket, self.clock)
 
     def _wrote(self, key: str, data: bytes) -> None:
-        self.written[key.split("/")[0]] += len(data)
+        self.written[key.partition("/")[0]] += len(data)
 
     @property
     def sender(self) -> Bill:

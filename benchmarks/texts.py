@@ -1,7 +1,8 @@
 """The contents of the turn that is compared everywhere: hex digits that no other turn has.
 
-They follow from a seed, so every run has the same ones, and they compress to 57 % and no further. Peers run in
-environments that have nothing of this project's installed, so this module needs the standard library alone.
+They follow from a seed, so every run has the same ones, and they compress to 57 % and no further. Peers run
+in environments that have nothing of this project's installed, so this module needs the standard library
+alone.
 """
 
 from __future__ import annotations

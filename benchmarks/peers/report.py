@@ -1,0 +1,288 @@
+"""What was measured, as tables, as targets that are met or missed, and as the page.
+
+Times are medians; a ratio is the median of the ratios within a round, against our own boot of the same length
+by `s3+obstore://` (or by the first of our drivers that took part).
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.common import ROOT, Table, median
+from benchmarks.flat import Growth
+from benchmarks.peers.measure import LATENCY, Found
+from benchmarks.peers.proxy import Cost
+from benchmarks.samples import peers_turn, short_turn
+from benchmarks.texts import TURN
+
+_TEXT = Path(__file__).parent / "page.md"
+
+
+def tables(found: Sequence[Found]) -> list[Table]:
+    """All of the report's. The long run is made anew: it needs no store."""
+    lengths = sorted({row.turns for row in found if row.peer.ours})
+    long_run, tools, short = _long_run(lengths)
+    made = [_boots(found), _turns(found), _starts(found), long_run]
+    if any(row.peer.sql for row in found):
+        made.insert(2, _databases(found))
+    return [_targets(found, tools, short), *made]
+
+
+def _reference(found: Sequence[Found], turns: int) -> Found:
+    own = [row for row in found if row.turns == turns and row.peer.ours]
+    return next((row for row in own if row.peer.key == "ours-obstore"), own[0])
+
+
+def _times(row: Found, other: Found, latency: float) -> float:
+    """How many times as long as the other one this boot takes."""
+    pairs = zip(row.boot.seconds[latency], other.boot.seconds[latency], strict=True)
+    return median([mine / its for mine, its in pairs])
+
+
+def _kinds(cost: Cost) -> str:
+    return " ".join(f"{count} {kind}" for kind, count in cost.kinds.items())
+
+
+def _stored(found: Sequence[Found]) -> Iterator[Found]:
+    return (row for row in found if not row.peer.sql)
+
+
+def _boots(found: Sequence[Found]) -> Table:
+    table = Table(
+        "A boot of a session in S3",
+        (
+            "turns",
+            "who",
+            "requests",
+            "of them",
+            "round trips",
+            "kB read",
+            "ms",
+            f"ms at +{LATENCY * 1000:.0f}",
+            "times ours",
+            "… at +25",
+        ),
+        note="By a process that has imported and has its client; its connections are new. `times ours`: in "
+        "the same run, against `s3+obstore://` at the same length.",
+    )
+    for row in _stored(found):
+        cost, reference = row.boot.cost, _reference(found, row.turns)
+        assert cost is not None
+        ratios = (_times(row, reference, 0.0), _times(row, reference, LATENCY))
+        walls = (row.wall(0.0) * 1e3, row.wall(LATENCY) * 1e3)
+        counts = (cost.requests, _kinds(cost), cost.round_trips, cost.received / 1e3)
+        table.rows.append((row.turns, row.peer.label, *counts, *walls, *ratios))
+    return table
+
+
+def _turns(found: Sequence[Found]) -> Table:
+    table = Table(
+        "A turn in S3",
+        (
+            "turns",
+            "who",
+            "first: requests",
+            "of them",
+            "round trips",
+            "kB sent",
+            "next: requests",
+            "round trips",
+            "kB sent",
+        ),
+        note="`first`: of a process that has just booted, until it ends. `next`: of one that goes on, a mean."
+        " Of ours the sender is not in it (a LIST and a PUT of 1.2 kB). LangGraph's reads its state by "
+        "itself.",
+    )
+    for row in _stored(found):
+        first = row.first
+        assert first is not None
+        means = [_mean(row.next, which) for which in (lambda c: c.requests, lambda c: c.round_trips)]
+        sent = _mean(row.next, lambda c: c.sent) / 1e3
+        own = (first.requests, _kinds(first), first.round_trips, first.sent / 1e3)
+        table.rows.append((row.turns, row.peer.label, *own, *means, sent))
+    return table
+
+
+def _mean(costs: Sequence[Cost], which: Callable[[Cost], float]) -> float:
+    return sum(map(which, costs)) / len(costs)
+
+
+def _databases(found: Sequence[Found]) -> Table:
+    table = Table(
+        "The same session in SQLite, on this machine",
+        ("turns", "who", "boot ms", "times ours", "rows a turn", "kB a turn"),
+        note="No network is between: what these save is not what a session in a bucket is for. `times ours`: "
+        "against our boot from S3 without latency.",
+    )
+    for row in found:
+        if row.peer.sql:
+            ratio = _times(row, _reference(found, row.turns), 0.0)
+            counts = (row.rows, row.row_bytes / 1e3)
+            table.rows.append((row.turns, row.peer.label, row.wall(0.0) * 1e3, ratio, *counts))
+    return table
+
+
+def _starts(found: Sequence[Found]) -> Table:
+    table = Table(
+        "A cold process: from its start to a booted session",
+        (
+            "turns",
+            "who",
+            "import ms",
+            "client and boot ms",
+            "whole process ms",
+            "times ours",
+            "most memory MB",
+        ),
+        note="No latency added. Bytecode is there.",
+    )
+    for row in (row for row in found if row.starts):
+        own = _reference(found, row.turns)
+        pairs = zip(row.starts, own.starts, strict=True)
+        ratio = median([start["process"] / other["process"] for start, other in pairs])
+        times = [
+            median([start[what] for start in row.starts]) * 1e3 for what in ("imports", "boot", "process")
+        ]
+        memory = median([start["memory"] for start in row.starts]) / 1e6
+        table.rows.append((row.turns, row.peer.label, *times, ratio, memory))
+    return table
+
+
+def _long_run(
+    lengths: Sequence[int],
+) -> tuple[Table, dict[int, tuple[float, ...]], dict[int, tuple[float, ...]]]:
+    """Ours, a turn on average, up to each length: the table, and its rows by length for both kinds of
+    turn."""
+    table = Table(
+        "Ours in the long run: a turn on average, merges and snapshots included",
+        ("turns", "answer", "worker: requests", "sender: requests", "kB written", "times its own"),
+        note="In memory and on virtual time, so exact. One worker answers a hundred turns, boots included."
+        " `its own`: the bytes of question, call, result and answer.",
+    )
+    kinds = {"with a tool": (peers_turn, TURN), "short": (short_turn, 2000)}
+    found: list[dict[int, tuple[float, ...]]] = []
+    for name, (chunks, own) in kinds.items():
+        growth = Growth(chunks)
+        rows: dict[int, tuple[float, ...]] = {}
+        for turns in lengths:
+            growth.grow(turns)
+            both = (growth.worker.requests / turns, growth.sender.requests / turns)
+            written = (growth.worker.written + growth.sender.written) / turns
+            rows[turns] = (*both, written / 1e3, written / own)
+            table.rows.append((turns, name, *rows[turns]))
+        found.append(rows)
+    return table, found[0], found[1]
+
+
+# -- targets ------------------------------------------------------------------------------------------
+
+
+def _targets(
+    found: Sequence[Found], tools: dict[int, tuple[float, ...]], short: dict[int, tuple[float, ...]]
+) -> Table:
+    table = Table("Targets", ("target", "measured", "met"))
+    longest = [turns for turns in tools if turns >= 500]
+    at = [row for row in _stored(found) if row.turns == 500]
+    for row in at:
+        if row.peer.ours:
+            wall, own = row.wall(LATENCY), row.wall(0.0)
+            text = f"{wall * 1e3:.0f} ms, without latency {own * 1e3:.0f} ms"
+            _judge(
+                table,
+                f"boot at 500 turns ≤ 3 latencies and decoding: {row.peer.label}",
+                text,
+                wall <= 3 * LATENCY + own,
+            )
+    for turns in longest:
+        worker, sender, *_ = short[turns]
+        text = f"worker {worker:.2f}, and its sender {sender:.2f}"
+        _judge(table, f"≤ 4 requests for a short answer, up to {turns:,} turns", text, worker <= 4)
+        times = tools[turns][3]
+        _judge(table, f"≤ 3.5 times its own bytes, up to {turns:,} turns", f"{times:.2f}", times <= 3.5)
+    if any(not row.peer.ours for row in at) and any(row.peer.ours for row in at):
+        _against(table, found, at, tools)
+    return table
+
+
+def _against(
+    table: Table, found: Sequence[Found], at: Sequence[Found], tools: dict[int, tuple[float, ...]]
+) -> None:
+    """What is said of others: of boots at 500 turns, and of the bytes of a turn."""
+    own = _reference(found, 500)
+    window = next((row for row in at if row.peer.key == "ours-window"), None)
+    blobs = ("strands-snapshot", "strands-message")
+    for row in (row for row in at if not row.peer.ours):
+        if row.peer.key not in blobs:
+            ratio = _times(row, own, LATENCY)
+            _judge(
+                table,
+                f"boot at 500 faster than {row.peer.label}",
+                f"it takes {ratio:.2f} times ours",
+                ratio > 1,
+            )
+            continue
+        behind = median(
+            [a - b for a, b in zip(own.boot.seconds[LATENCY], row.boot.seconds[LATENCY], strict=True)]
+        )
+        text = f"{behind * 1e3:+.0f} ms"
+        _judge(table, f"boot at 500 at most one latency behind {row.peer.label}", text, behind <= LATENCY)
+        if window is not None:
+            ratio = _times(row, window, LATENCY)
+            _judge(
+                table,
+                f"with a window ahead of {row.peer.label}",
+                f"it takes {ratio:.2f} times ours",
+                ratio > 1,
+            )
+    kb = tools[500][2]
+    for row in (row for row in at if not row.peer.ours):
+        first = next((r for r in found if r.peer is row.peer and r.turns == min(f.turns for f in found)), row)
+        assert row.boot.cost is not None
+        assert first.boot.cost is not None
+        requests = f"{first.boot.cost.requests} → {row.boot.cost.requests}"
+        read = f"{first.boot.cost.received / 1e3:.0f} → {row.boot.cost.received / 1e3:.0f} kB"
+        its = _mean(row.next, lambda c: c.sent) / 1e3
+        text = f"its {its:.1f} kB, ours {kb:.1f} kB; its boot: {requests} requests, {read}"
+        grows = (
+            row.boot.cost.received > 2 * first.boot.cost.received
+            or row.boot.cost.requests > first.boot.cost.requests + 1
+        )
+        verdict = "its boot grows" if grows else None
+        _judge(table, f"bytes of a turn below {row.peer.label}", text, kb < its, verdict)
+
+
+def _judge(table: Table, target: str, measured: str, met: bool, aside: str | None = None) -> None:
+    table.rows.append((target, measured, "yes" if met else f"no ({aside})" if aside else "no"))
+
+
+# -- the page -----------------------------------------------------------------------------------------
+
+
+def draw(found: Sequence[Found], program: str, to: Path) -> None:
+    """The picture, by a process that has matplotlib."""
+    rows = [
+        {
+            "label": row.peer.label.removeprefix("… "),
+            "key": row.peer.key,
+            "ours": row.peer.ours,
+            "turns": row.turns,
+            "boot": row.wall(LATENCY) * 1e3,
+            "sent": _mean(row.next, lambda c: c.sent) / 1e3,
+        }
+        for row in _stored(found)
+    ]
+    script = Path(__file__).parent / "plot.py"
+    subprocess.run([program, str(script), str(to)], input=json.dumps(rows), text=True, check=True, cwd=ROOT)
+
+
+def page(made: Sequence[Table], versions: dict[str, dict[str, str]], plot: str) -> str:
+    """The page: the fixed words of `page.md` around the tables."""
+    told = ", ".join(f"{name} {version}" for each in versions.values() for name, version in each.items())
+    machine = f"Python {platform.python_version()}, {platform.machine()}, 2 shared cores; {told}."
+    text = _TEXT.read_text(encoding="utf-8")
+    tables = "\n\n".join(table.markdown() for table in made)
+    return text.replace("{machine}", machine).replace("{plot}", plot).replace("{tables}", tables)
