@@ -251,9 +251,10 @@ class S3Bucket:
             if status == 404 and code in absent:
                 return None
             if code not in STALE_KEYS or refreshed:
-                raise error_for(status, code, what) from error
+                raise error_for(status, code, what) from None  # whose text is the store's own
         except (failures.BotoCoreError, ResponseParserError, OSError) as error:
-            raise _typed(error, what, self._client.meta.endpoint_url) from error
+            told = isinstance(error, ResponseParserError)
+            raise _typed(error, what, self._client.meta.endpoint_url) from (None if told else error)
         self._rebuild(built)
         return self._ask(what, request, absent, refreshed=True)
 
