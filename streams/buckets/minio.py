@@ -166,9 +166,10 @@ class MinioBucket:
             if status == 404 and error.code in absent:
                 return None
             if error.code not in STALE_KEYS or refreshed:
-                raise error_for(status, error.code or "", what) from error
+                raise error_for(status, error.code or "", what) from None  # whose text is the store's own
         except (MinioException, HTTPError, OSError, ValueError, TypeError) as error:
-            raise _typed(error, what, self._endpoint.geturl()) from error
+            told = isinstance(error, InvalidResponseError | ServerError)
+            raise _typed(error, what, self._endpoint.geturl()) from (None if told else error)
         self._rebuild(built)
         return self._ask(method, key, absent=absent, refreshed=True, **request)
 
