@@ -241,7 +241,7 @@ class ObstoreBucket:
             if error.status == 404 and error.code in absent:
                 return None
             if error.code not in STALE_KEYS or refreshed:
-                raise self._typed(error, what) from error
+                raise self._typed(error, what) from None  # whose text is the store's own
         except (*NO_ANSWER, BaseError, ValueError, TypeError) as error:
             raise self._typed(error, what) from error
         self._reopen(access)
