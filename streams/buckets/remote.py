@@ -2,7 +2,9 @@
 
 Every error answer of a store becomes one typed error here, by its S3 code first and by its HTTP status
 where the code says nothing (a HEAD has no body, a proxy knows no codes). Messages name the status, the
-code and the remedy, and never a header, a signed URL or a server's own text: those can hold secrets.
+code and the remedy, and never a header, a signed URL or a server's own text: those can hold secrets (to a
+wrong signature AWS answers with all that was signed, the session token too). So where a store answered, its
+text is cut off from the typed error as well, and no traceback shows it.
 """
 
 from __future__ import annotations
