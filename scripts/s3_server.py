@@ -35,6 +35,7 @@ from make_bucket import REGION, NotReady, make_bucket  # it lies beside this fil
 BUCKET = "snapshotter"
 IDENTITIES = "s3.json"
 STOP_SECONDS = 15
+SSE_KEY = "5e" * 32  # with a key it encrypts where it is asked to (sse=AES256); its data is gone with it
 
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -137,6 +138,7 @@ def _spawn(folder: Path, ports: tuple[int, ...]) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env={**os.environ, "WEED_S3_SSE_KEK": SSE_KEY},
         )
     _children[process.pid] = process
     return process

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streams.buckets.serverside import ServerSide
 from streams.encryption import Encryption, Keyring
 
 from .core.classify import Classified, classify_resume
@@ -106,6 +107,7 @@ __all__ = [
     "Refused",
     "Repaired",
     "Retryable",
+    "ServerSide",
     "Session",
     "SessionInfo",
     "Stalled",

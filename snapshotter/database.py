@@ -19,6 +19,7 @@ from typing import Any
 from streams import keys, probe
 from streams.buckets.base import Bucket
 from streams.buckets.memory import MemoryBucket
+from streams.buckets.serverside import ServerSide
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
 from streams.encryption import Encryption, of_environment, sealed
@@ -57,6 +58,7 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     on_recovery_boot: RecoveryHook | None = None,
     hydrate: Hydrate | None = None,
     encryption: Encryption | None = None,
+    server_side: ServerSide | None = None,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Database:
@@ -75,7 +77,8 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     this process, and a warning, NotDurable, says so.
 
     `encryption`: encrypt every object with keys of your own (see `Encryption`); by default as the
-    environment says: SNAPSHOTTER_KEY_FILE or SNAPSHOTTER_KEY_COMMAND, or not at all.
+    environment says: SNAPSHOTTER_KEY_FILE or SNAPSHOTTER_KEY_COMMAND, or not at all. `server_side`: what an
+    S3 store is asked to do with the bytes (see `ServerSide`); by default what URL and environment say.
 
     Raises InvalidId for a URL that is not understood, Misconfigured where a driver, credentials or keys lack.
     """
@@ -90,7 +93,9 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
         bucket = sealed(MemoryBucket(clock), encryption)
     else:
         encryption = of_environment(env) if encryption is None else encryption
-        bucket = open_bucket(url, session=session, clock=clock, env=env, encryption=encryption)
+        bucket = open_bucket(
+            url, session=session, clock=clock, env=env, encryption=encryption, server_side=server_side
+        )
     return Database(
         bucket,
         clock,

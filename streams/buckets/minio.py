@@ -41,6 +41,7 @@ from streams.buckets.remote import (
     no_keys,
 )
 from streams.buckets.rest import check_copied, copy_headers, head_of, list_page, put_headers, written_of
+from streams.buckets.serverside import NOTHING, ServerSide
 from streams.errors import (
     InvalidId,
     Misconfigured,
@@ -73,12 +74,14 @@ class MinioBucket:
         endpoint: str,
         region: str | None = None,
         keys: Callable[[], Keys | None],
+        server_side: ServerSide = NOTHING,
     ) -> None:
         self._bucket = bucket
         self._root = root_of(check_prefix(prefix))
         self._endpoint = urlsplit(endpoint)
         self._region = region or DEFAULT_REGION
         self._keys = keys
+        self._server_side = server_side
         self._lock = threading.Lock()
         self._built = 0
         self._pool = urllib3.PoolManager(
@@ -94,14 +97,14 @@ class MinioBucket:
         self._client = self._build()
 
     def get(self, key: str) -> Blob | None:
-        answer = self._ask("GET", key, absent=_NO_KEY)
+        answer = self._ask("GET", key, absent=_NO_KEY, headers=self._server_side.headers("get"))
         if answer is None:
             return None
         found = head_of(answer.headers, f"GET {key}")
         return Blob(answer.data, found.etag, found.nonce, found.modified_ms, found.date_ms)
 
     def head(self, key: str) -> Head | None:
-        answer = self._ask("HEAD", key, absent=_NO_KEY)
+        answer = self._ask("HEAD", key, absent=_NO_KEY, headers=self._server_side.headers("head"))
         if answer is None:
             # The answer to a HEAD has no body, so a missing bucket looks the same; a GET tells.
             self.get(key)
@@ -118,10 +121,12 @@ class MinioBucket:
         nonce: str = "",
     ) -> Written:
         headers = put_headers(if_absent=if_absent, if_match=if_match, nonce=nonce)
+        headers |= self._server_side.headers("put", data)
         absent = _NO_KEY if if_match is not None else frozenset()
         answer = self._ask("PUT", key, body=data, headers=headers, absent=absent)
         if answer is None:
             raise PreconditionFailed(f"PUT {key}: the object to be replaced does not exist")
+        self._server_side.check(answer.headers, f"PUT {key}")
         return written_of(answer.headers, f"PUT {key}")
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
@@ -133,6 +138,7 @@ class MinioBucket:
 
     def copy(self, source: str, target: str) -> bool:
         headers = copy_headers(self._bucket, self._root + check_path(source, "the key"))
+        headers |= self._server_side.headers("copy")
         answer = self._ask("PUT", target, headers=headers, absent=_NO_KEY)
         if answer is not None:
             check_copied(answer.data, f"COPY {source}")

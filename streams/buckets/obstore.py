@@ -56,12 +56,13 @@ from streams.buckets.remote import (
     not_s3,
 )
 from streams.buckets.rest import check_copied, copy_headers, head_of, list_page, put_headers, written_of
+from streams.buckets.serverside import NOTHING, ServerSide
 from streams.buckets.signed import NO_ANSWER, Answer, Wire
 from streams.clock import SystemClock
 from streams.errors import InvalidId, Misconfigured, PreconditionFailed, StreamError
 
 if TYPE_CHECKING:
-    from obstore.store import S3Credential
+    from obstore.store import S3Config, S3Credential
 
 T = TypeVar("T")
 
@@ -119,6 +120,7 @@ class ObstoreBucket:
         endpoint: str | None = None,
         region: str | None = None,
         keys: Callable[[], Keys | None],
+        server_side: ServerSide = NOTHING,
     ) -> None:
         if bucket.endswith(DIRECTORY):
             raise InvalidId(f"{bucket!r} is a directory bucket, which this driver cannot open; take s3://")
@@ -127,6 +129,7 @@ class ObstoreBucket:
         self._region = region or DEFAULT_REGION
         self._endpoint = endpoint or _aws(self._region)
         self._keys = keys
+        self._server_side = server_side
         self._lock = threading.Lock()
         self._clock = SystemClock()
         self._ahead_ms: int | None = None  # the store's clock less ours
@@ -150,7 +153,8 @@ class ObstoreBucket:
         return self._ask(f"GET {key}", read, _NO_KEY)
 
     def head(self, key: str) -> Head | None:
-        answer = self._request("HEAD", key, absent=_NO_KEY_HEAD)
+        headers = self._server_side.headers("head")
+        answer = self._request("HEAD", key, headers=headers, absent=_NO_KEY_HEAD)
         if answer is None:
             # The answer to a HEAD has no body, so a missing bucket looks the same; a GET tells.
             self.get(key)
@@ -167,12 +171,14 @@ class ObstoreBucket:
         nonce: str = "",
     ) -> Written:
         headers = put_headers(if_absent=if_absent, if_match=if_match, nonce=nonce)
+        headers |= self._server_side.headers("put", data)
         # Where a sender dies between head and body, there are stores that would keep an empty object.
         headers["Content-MD5"] = b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         absent = _NO_KEY if if_match is not None else frozenset[str]()
         answer = self._request("PUT", key, headers=headers, body=data, absent=absent)
         if answer is None:
             raise PreconditionFailed(f"PUT {key}: the object to be replaced does not exist")
+        self._server_side.check(answer.headers, f"PUT {key}")
         return written_of(answer.headers, f"PUT {key}")
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
@@ -184,7 +190,7 @@ class ObstoreBucket:
         return list_page(ask, self._root, check_listing(prefix), after, limit)
 
     def copy(self, source: str, target: str) -> bool:
-        headers = copy_headers(self._bucket, self._full(source))
+        headers = copy_headers(self._bucket, self._full(source)) | self._server_side.headers("copy")
         answer = self._request("PUT", target, headers=headers, absent=_NO_KEY)
         if answer is not None:
             check_copied(answer.data, f"COPY {source}")
@@ -291,6 +297,7 @@ class ObstoreBucket:
                 "proxy_excludes": endpoint.hostname or "",
             },
             retry_config={"max_retries": 0},
+            config=_reading(self._server_side),
         )
         return _Access(keys, reader)
 
@@ -327,6 +334,14 @@ def _read(reader: S3Store, full: str) -> _Found:
         if _REDIRECTED in text:
             raise _RefusalError(301, text) from error
         raise
+
+
+def _reading(server_side: ServerSide) -> S3Config:
+    """What obstore has to be told to read what the store encrypted with our key."""
+    if server_side.customer_key is None:
+        return {}
+    key = b64encode(server_side.customer_key).decode()
+    return {"server_side_encryption": "sse-c", "sse_customer_key_base64": key}
 
 
 def _aws(region: str) -> str:

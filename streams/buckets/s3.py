@@ -24,6 +24,7 @@ import re
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,6 +53,7 @@ from streams.buckets.remote import (
     no_answer,
     not_s3,
 )
+from streams.buckets.serverside import NOTHING, Operation, ServerSide
 from streams.errors import (
     CredentialsExpired,
     InvalidId,
@@ -72,6 +74,12 @@ _WEB_PAGE = re.compile(rb"\s*<(!doctype\s+)?html", re.IGNORECASE)
 _NO_KEY = frozenset({"NoSuchKey"})
 _NO_KEY_HEAD = _NO_KEY | {"404", "NotFound", ""}
 
+_OPERATIONS: dict[str, Operation] = {
+    "GetObject": "get",
+    "HeadObject": "head",
+    "PutObject": "put",
+    "CopyObject": "copy",
+}
 _NO_KEYS = (
     failures.NoCredentialsError,
     failures.PartialCredentialsError,
@@ -113,6 +121,7 @@ class S3Bucket:
         region: str | None = None,
         session: boto3.Session | Callable[[], boto3.Session] | None = None,
         keys: Callable[[], Keys | None] | None = None,
+        server_side: ServerSide = NOTHING,
     ) -> None:
         self._bucket = bucket
         self._root = root_of(check_prefix(prefix))
@@ -120,6 +129,7 @@ class S3Bucket:
         self._region = region
         self._session = session
         self._keys = keys
+        self._server_side = server_side
         self._lock = threading.Lock()
         self._built = 0
         self.url = f"s3://{bucket}/{prefix}".rstrip("/") + (f"?endpoint={endpoint}" if endpoint else "")
@@ -168,6 +178,7 @@ class S3Bucket:
 
         def request(client: S3Client) -> Written:
             answer = client.put_object(Bucket=self._bucket, Key=self._full(key), Body=data, **extra)
+            self._server_side.check(_headers(answer), f"PUT {key}")
             return Written(_etag(answer, key), _date(answer))
 
         written = self._ask(f"PUT {key}", request, _NO_KEY if if_match is not None else frozenset())
@@ -286,6 +297,7 @@ class S3Bucket:
         except ValueError as error:  # so botocore refuses an endpoint that is no URL
             raise InvalidId(f"{self.url}: {error}") from error
         _tame(client, redirects=self._endpoint is None)
+        client.meta.events.register("before-call.s3", partial(_say, self._server_side))
         return client
 
 
@@ -314,6 +326,15 @@ def _check_answer(operation_model: Any, response_dict: dict[str, Any], **_: obje
         raise Unreachable(f"{what}: the answer ended early")
     if _WEB_PAGE.match(body):
         raise not_s3(what)
+
+
+def _say(server_side: ServerSide, model: Any, params: dict[str, Any], **_: object) -> None:
+    """What the store is asked to do with an object, in headers of each request that they concern."""
+    operation = _OPERATIONS.get(model.name)
+    if operation is not None:
+        # What was given as bytes is a BytesIO by now.
+        data = params["body"].getvalue() if operation == "put" else b""
+        params["headers"].update(server_side.headers(operation, data))
 
 
 def _follow_no_redirect(context: dict[str, Any], **_: object) -> None:
@@ -353,7 +374,12 @@ def _modified(answer: Mapping[str, Any]) -> int | None:
 
 
 def _date(answer: Mapping[str, Any]) -> int | None:
-    return date_of(answer["ResponseMetadata"]["HTTPHeaders"].get("date"))
+    return date_of(_headers(answer).get("date"))
+
+
+def _headers(answer: Mapping[str, Any]) -> Mapping[str, str]:
+    found: Mapping[str, str] = answer["ResponseMetadata"]["HTTPHeaders"]
+    return found
 
 
 def _of_environment(find: Callable[[], Keys | None] | None) -> tuple[Callable[..., Any], str | None]:

@@ -1,12 +1,13 @@
 """From a store URL to a bucket. A driver is imported only when its URL is opened.
 
-    s3://bucket/prefix?endpoint=http://host:9000&region=eu-west-1     both parameters may be left out
+    s3://bucket/prefix?endpoint=http://host:9000&region=eu-west-1     all parameters may be left out
     s3+obstore://bucket/prefix?endpoint=…&region=…                    the same, by another driver
     minio://host:9000/bucket/prefix?secure=0&region=…                 TLS is the rule: see below
     file:///absolute/path
     memory://name/prefix                                              one store per name and process
     bucket/prefix                                                     with OBJECT_STORE_DEFAULT_PROTOCOL
 
+The three kinds of buckets also take sse=, kms_key= and checksum= (see `streams.buckets.serverside`).
 A minio URL's first part is always the host. To localhost, 127.0.0.1 and ::1 it speaks plain http, to any
 other host https; `secure=0` and `secure=1` say otherwise.
 
@@ -17,6 +18,7 @@ Secrets never stand in a URL; they come from a session or the environment:
     credentials   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
                   else OBJECT_STORE_ACCESS_KEY_ID, OBJECT_STORE_SECRET_ACCESS_KEY,
                   else (s3://) wherever boto3 looks: profiles, instance and container roles
+    customer key  SNAPSHOTTER_SSE_CUSTOMER_KEY, base64
 
 Where the endpoint comes from OBJECT_STORE_BASE_URL, the OBJECT_STORE_ values go first, so that one
 store's keys are not sent to another.
@@ -31,19 +33,21 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from streams.buckets import serverside
 from streams.buckets.base import Bucket
 from streams.buckets.file import FileBucket
 from streams.buckets.memory import MemoryBucket
 from streams.buckets.names import check_path, check_prefix, root_of
 from streams.buckets.remote import Keys
+from streams.buckets.serverside import ServerSide
 from streams.clock import Clock
 from streams.encryption import Encryption, sealed
-from streams.errors import InvalidId, Misconfigured
+from streams.errors import InvalidId, InvalidValue, Misconfigured
 
 _PARAMETERS = {
-    "s3": frozenset({"endpoint", "region"}),
-    "s3+obstore": frozenset({"endpoint", "region"}),
-    "minio": frozenset({"secure", "region"}),
+    "s3": frozenset({"endpoint", "region"}) | serverside.PARAMETERS,
+    "s3+obstore": frozenset({"endpoint", "region"}) | serverside.PARAMETERS,
+    "minio": frozenset({"secure", "region"}) | serverside.PARAMETERS,
     "file": frozenset[str](),
     "memory": frozenset[str](),
 }
@@ -60,12 +64,14 @@ def open_bucket(
     clock: Clock | None = None,
     env: Mapping[str, str] | None = None,
     encryption: Encryption | None = None,
+    server_side: ServerSide | None = None,
 ) -> Bucket:
     """Open the bucket that `url` names. Nothing is sent yet.
 
     `session` is a `boto3.Session`, or a function that returns one (called again once its credentials have
     expired). `clock` dates what file and memory stores keep. `env` stands in for `os.environ`. With
     `encryption` every object is encrypted, and bound to its key in the bucket (in the folder, of a file URL).
+    `server_side`: what an S3 store is asked to do with the bytes, by default what URL and environment say.
 
     Raises InvalidId for a URL that cannot be, Misconfigured for a driver or library that is not installed,
     and CredentialsExpired where a minio or s3+obstore URL has no credentials.
@@ -73,6 +79,7 @@ def open_bucket(
     env = os.environ if env is None else env
     scheme, rest = _scheme(url, env)
     parts, parameters = _split(scheme, rest)
+    side = _server_side(scheme, parameters, env, server_side)
     if scheme == "file":
         return sealed(_file(parts.netloc, parts.path, clock), encryption)
     path = parts.path.removeprefix("/").removesuffix("/")
@@ -81,10 +88,10 @@ def open_bucket(
     if scheme == "memory":
         bucket: Bucket = MemoryBucket(clock, name=name, prefix=prefix)
     elif scheme == "minio":
-        bucket = _minio(parts.netloc, _bucket(name), prefix, parameters, session, env)
+        bucket = _minio(parts.netloc, _bucket(name), prefix, parameters, session, env, side)
     else:
         opener = _s3 if scheme == "s3" else _obstore
-        bucket = opener(_bucket(name), prefix, parameters, session, env)
+        bucket = opener(_bucket(name), prefix, parameters, session, env, side)
     return sealed(bucket, encryption, root_of(prefix))
 
 
@@ -192,7 +199,39 @@ def _file(host: str, path: str, clock: Clock | None) -> Bucket:
     return FileBucket(path, clock)
 
 
-def _s3(bucket: str, prefix: str, parameters: dict[str, str], session: Any, env: Mapping[str, str]) -> Bucket:
+def _server_side(
+    scheme: str, parameters: dict[str, str], env: Mapping[str, str], given: ServerSide | None
+) -> ServerSide:
+    """What a store is asked to do with the bytes. Raises InvalidValue where that is said twice, or to a store
+    that has no server's side."""
+    customer_key = env.get("SNAPSHOTTER_SSE_CUSTOMER_KEY")
+    if given is None and scheme not in ("file", "memory"):
+        return serverside.of_url(parameters, customer_key)
+    if given is not None and (scheme in ("file", "memory") or serverside.PARAMETERS & parameters.keys()):
+        raise InvalidValue(
+            f"server_side is given beside a {scheme} URL that has none, or that says it, too",
+            path="server_side",
+        )
+    return given or serverside.NOTHING
+
+
+def _private(side: ServerSide, endpoint: str | None) -> ServerSide:
+    """Raise Misconfigured where a customer key would travel in plain text."""
+    if side.customer_key is not None and endpoint is not None:
+        parts = urlsplit(endpoint)
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            raise Misconfigured("a customer key is sent with each request: the endpoint has to be https")
+    return side
+
+
+def _s3(
+    bucket: str,
+    prefix: str,
+    parameters: dict[str, str],
+    session: Any,
+    env: Mapping[str, str],
+    side: ServerSide,
+) -> Bucket:
     endpoint, own = _endpoint(env, parameters.get("endpoint"))
     driver = _driver("s3", ("boto3", "botocore"))
     opened: Bucket = driver.S3Bucket(
@@ -202,12 +241,18 @@ def _s3(bucket: str, prefix: str, parameters: dict[str, str], session: Any, env:
         region=parameters.get("region") or _region(env, own),
         session=session,
         keys=lambda: _keys(env, own),
+        server_side=_private(side, endpoint),
     )
     return opened
 
 
 def _obstore(
-    bucket: str, prefix: str, parameters: dict[str, str], session: Any, env: Mapping[str, str]
+    bucket: str,
+    prefix: str,
+    parameters: dict[str, str],
+    session: Any,
+    env: Mapping[str, str],
+    side: ServerSide,
 ) -> Bucket:
     endpoint, own = _endpoint(env, parameters.get("endpoint"))
     driver = _driver("s3+obstore", ("obstore",))
@@ -217,12 +262,19 @@ def _obstore(
         endpoint=endpoint,
         region=parameters.get("region") or _region(env, own),
         keys=_given(session, env, own),
+        server_side=_private(side, endpoint),
     )
     return opened
 
 
 def _minio(
-    host: str, bucket: str, prefix: str, parameters: dict[str, str], session: Any, env: Mapping[str, str]
+    host: str,
+    bucket: str,
+    prefix: str,
+    parameters: dict[str, str],
+    session: Any,
+    env: Mapping[str, str],
+    side: ServerSide,
 ) -> Bucket:
     endpoint, own = None, False
     if host:
@@ -242,6 +294,7 @@ def _minio(
         endpoint=_checked(endpoint),
         region=parameters.get("region") or _region(env, own),
         keys=_given(session, env, own),
+        server_side=_private(side, endpoint),
     )
     return opened
 
