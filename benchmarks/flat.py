@@ -28,15 +28,17 @@ PAUSE = 150  # seconds between two turns: a sender looks at what came in the las
 
 
 class Growth:
-    """One session, answered turn by turn. `written` and `puts` by what was written: in, out, blocks …;
-    `sender` and `worker`: what each of the two has asked of the store. `chunks` makes the answer to a
-    turn."""
+    """One session, answered turn by turn. `written`: bytes by what was written: in, out, blocks …; `sender`
+    and `worker`: what each of the two has asked of the store. `chunks` makes the answer to a turn. `onward`:
+    a growth that this one begins as a copy of, on the same clock."""
 
-    def __init__(self, chunks: Callable[[int], Iterator[Chunk]] = peers_turn) -> None:
-        self.clock = VirtualClock()
-        self.space = Space()
+    def __init__(
+        self, chunks: Callable[[int], Iterator[Chunk]] = peers_turn, onward: Growth | None = None
+    ) -> None:
+        self.clock: VirtualClock = VirtualClock() if onward is None else onward.clock
+        self.space: Space = Space() if onward is None else copied(onward.space)
         self.written: Counter[str] = Counter()
-        self.turns = 0
+        self.turns: int = 0 if onward is None else onward.turns
         self._chunks = chunks
         self._sending, self._sender = self._opened()
         self._working, self._worker = self._opened()
@@ -58,6 +60,23 @@ class Growth:
 
     def _send(self) -> None:
         self._sender.send(SID, question(self.turns + 1, QUESTION))
+
+    def queued(self, turns: int) -> Bill:
+        """What so many further turns ask of the store, each by a worker of its own, behind its boot: it got a
+        receipt from a queue, answers, looks once more, and ends."""
+        found = Bill()
+        for _ in range(turns):
+            receipt = self._sender.send(SID, question(self.turns + 1, QUESTION))
+            with self._worker.boot(SID, window=WINDOW, receipt=receipt) as session:
+                booted = self.worker.copy()
+                for turn in session.turns():
+                    with turn:
+                        for chunk in self._chunks(turn.number):
+                            turn.write(chunk)
+            found += self.worker - booted
+            self.turns += 1
+            self.clock.sleep(PAUSE)
+        return found
 
     def grow(self, length: int) -> None:
         """Answer turns until there are so many. Each worker answers a hundred."""

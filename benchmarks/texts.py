@@ -13,6 +13,8 @@ QUESTION, RESULT, ANSWER = 1000, 4000, 1000
 """Bytes of a user's message, a tool's result, an answer."""
 TURN = 6_100
 """Bytes of a turn: these, and the tool call."""
+SHORT = QUESTION + ANSWER
+"""Bytes of a turn without a tool."""
 
 
 def digits(seed: str, length: int) -> str:

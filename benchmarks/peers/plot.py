@@ -26,13 +26,19 @@ def main() -> None:
             own = [row for row in rows if row["key"] == key]
             style = {"linewidth": 2.4} if own[0]["ours"] else {"linewidth": 1.2, "linestyle": "--"}
             xs, ys = [row["turns"] for row in own], [row[what] for row in own]
-            panel.plot(xs, ys, marker="o", markersize=4, color=f"C{at % 10}", label=own[0]["label"], **style)
+            panel.plot(
+                xs,
+                ys,
+                marker="o",
+                markersize=4,
+                color=f"C{at % 10}",
+                label=own[0]["label"].replace("`", ""),
+                **style,
+            )
         panel.set(xscale="log", yscale="log", xlabel="turns", title=title)
         panel.grid(visible=True, which="major", alpha=0.3)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(
-        handles, [label.replace("`", "") for label in labels], loc="outside right center", fontsize=8
-    )
+    figure.legend(handles, labels, loc="outside right center", fontsize=8)
     figure.savefig(sys.argv[1], metadata={"Date": None})
 
 
