@@ -113,6 +113,8 @@ def located(url: str, *, env: Mapping[str, str] | None = None) -> Location:
     if scheme in ("file", "memory"):
         raise InvalidId(f"a {scheme} URL names no bucket")
     parts, parameters = _split(scheme, rest)
+    if "endpoint" in parameters:
+        _checked(parameters["endpoint"])
     path = parts.path.removeprefix("/").removesuffix("/")
     name, _, below = path.partition("/") if scheme == "minio" else (parts.netloc, "", path)
     return Location(_bucket(name), check_prefix(below), parameters.get("region", ""))
