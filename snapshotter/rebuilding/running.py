@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from snapshotter.core.blocks import DEFAULT, Sizes
 from snapshotter.database import Database
 from snapshotter.database import open as open_database
 from streams import keys
+from streams.buckets.url import open_bucket
 from streams.clock import SystemClock
 from streams.errors import InvalidValue, Misconfigured, Refused
 
@@ -115,6 +116,9 @@ def _options(
         raise Refused("an export needs a dest, and nothing else takes one")
     if isinstance(dest, os.PathLike):
         dest = Path(dest).absolute().as_uri()
+    if dest is not None:
+        with suppress(Misconfigured):  # drivers and keys may be those of the tasks' processes alone
+            open_bucket(dest).close()
     return Options(mode, None, replace_unreadable, kind, dest or "", sizes)
 
 
