@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from chat_samples import AT_ONCE, first_turn, saying, user, write_all
 import snapshotter
 from snapshotter.core.blocks import Sizes
 from snapshotter.database import Database
-from snapshotter.errors import Corrupt, Damaged, Misconfigured, WrongKey
+from snapshotter.errors import Corrupt, Damaged, Gap, Misconfigured, WrongKey
 from snapshotter.maintenance import delete, export, fork, gc, import_, maintain, redact, trim
 from snapshotter.maintenance.rules import Rules
 from snapshotter.verify import verify
@@ -292,6 +293,32 @@ def test_a_whole_root_that_is_rolled_back_is_not_found_out() -> None:
     assert verify(root.db(), "s").problems == []
 
 
+def test_inputs_whose_answers_were_rolled_back_are_owed_again() -> None:
+    """The in log stays, the out log and the snapshot go back: all that shows is that nobody has answered."""
+    root = Root()
+    talk(root.db(), turns=2)
+    older = root.raw()
+    talk(root.db(), turns=1, first=3)
+    root.put_back({**older, **{key: data for key, data in root.raw().items() if key.startswith("in/")}})
+    assert [item.ids for item in root.db().peek("s").pending] == [(3,)]
+
+
+def test_a_receipt_that_was_kept_finds_out_that_everything_was_rolled_back() -> None:
+    root = Root()
+    talk(root.db(), turns=2)
+    older = root.raw()
+    receipt = root.db().send("s", user("u3"))
+    root.put_back(older)
+    with pytest.raises(Gap, match="the receipt names input 3"):
+        root.db().boot("s", receipt=receipt)
+
+
+def test_what_a_process_without_the_key_writes_is_refused_by_the_others(root: Root) -> None:
+    root.db(None).send("new", user("u1"))
+    with pytest.raises(Corrupt, match="not encrypted"):
+        root.db().boot("new")
+
+
 # --- everything else goes on ---------------------------------------------------------------------------
 
 
@@ -430,3 +457,16 @@ def test_the_command_line_and_its_processes_take_the_keys_from_the_environment(
     stored = [path.read_bytes() for path in folder.rglob("*.json*")]
     assert stored
     assert not any(SECRET.encode() in data for data in stored)
+
+
+def test_the_example_of_the_page_works(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
+    (source,) = [
+        block for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if "def key(" in block
+    ]
+    namespace: dict[str, Any] = {}
+    exec(source.replace("/tmp/sealed-chats", str(tmp_path)), namespace)
+    with namespace["db"] as db:
+        talk(db, turns=1)
+        assert len(db.history("s")) == 2
+    assert all(path.read_bytes().startswith(MAGIC) for path in tmp_path.rglob("*.json*"))
