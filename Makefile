@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test simulate simulate-exhaustive drill check minio bench fuzz clean
+.PHONY: help demo test simulate simulate-exhaustive drill check audit minio bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make simulate-exhaustive   every schedule of small worlds, far beyond what the tests do"
 	@echo "make drill   kill and stop real processes over real stores (ARGS=\"--kills 300 --store file\")"
 	@echo "make check   linter, formatter, types, import contracts"
+	@echo "make audit   known weaknesses of what is installed (needs an advisory database: the network)"
 	@echo "make minio   a local MinIO to develop against"
 	@echo "make bench   run the benchmarks (ARGS=peers: beside others, a report)"
 	@echo "make fuzz    break what is read from outside, led by coverage (MINUTES=1 for each TARGET=all)"
@@ -40,6 +41,10 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 
 $(VENV)/.fuzz: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[fuzz]'
+	@touch $@
+
+$(VENV)/.audit: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[audit]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
@@ -71,6 +76,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# 1: some are known; 3: nobody could be asked.
+audit: $(VENV)/.audit
+	$(BIN)/python scripts/audit.py
 
 # What is missing is told before anything is installed, and then only what makes the bucket is.
 minio:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -42,3 +43,39 @@ def test_minio_is_looked_for_before_anything_else(tmp_path: Path, here: bool) ->
     )
     assert (done.returncode, done.stdout) == (0 if here else 2, "")
     assert ('eval "$(python scripts/s3_server.py start)"' in done.stderr) is not here
+
+
+SOUND = {"name": "sound", "version": "1", "vulns": []}
+WEAK = {"name": "weak", "version": "1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2"]}]}
+OURS = {"name": "snapshotter", "skip_reason": "distribution marked as editable"}
+UNKNOWN = {"name": "other", "skip_reason": "Dependency not found on PyPI and could not be audited"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "told"),
+    [
+        ([[SOUND, OURS]], 0, "audited 1 packages by pypi"),
+        ([[SOUND, UNKNOWN], [SOUND, SOUND]], 0, "audited 2 packages by osv"),
+        ([[SOUND, WEAK, UNKNOWN]], 1, "weak 1: PYSEC-1 (mended in: 2)"),
+        ([None, [WEAK]], 1, "weak 1: PYSEC-1"),
+        ([[UNKNOWN], None], 3, "NOT AUDITED"),
+        ([None, [SOUND, UNKNOWN]], 3, "NOT AUDITED"),
+        ([[], []], 3, "NOT AUDITED"),
+    ],
+)
+def test_an_audit_that_could_not_ask_is_no_clean_one(answers, code, told, monkeypatch, capsys) -> None:
+    """`answers`: of one database after the other, None for one that is out of reach."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    audit = importlib.import_module("audit")
+    left = list(answers)
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        packages = left.pop(0)
+        text = "" if packages is None else json.dumps({"dependencies": packages})
+        return subprocess.CompletedProcess(command, 1, text, "")
+
+    monkeypatch.setattr(audit.subprocess, "run", run)
+    assert audit.main() == code
+    assert left == []
+    out, err = capsys.readouterr()
+    assert told in out + err
