@@ -5,16 +5,23 @@ date from what is left. Such a one may stand for a while: it was read before the
 it back where a store cannot replace under a condition. Then the newest checkpoint takes its place: it was
 durable before the first object was deleted, so what follows it is all there.
 
+A writer that slept through a trim may take a freed place before it finds out that it is not the newest one.
+What it leaves stands below the log's beginning, with a hole behind it that a checkpoint covers: `leftovers`.
+
 Their keys count down by turn, so one short listing shows the newest first. Deletion leaves empty objects,
 which are passed over.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from streams import keys
 from streams.buckets.base import Entry
+from streams.codec import decode_segment
+from streams.log import Place
 from streams.store import Store
 
 from .core.snapshot import decode
@@ -40,6 +47,18 @@ def above(store: Store, sid: str, cursor: int, *, hydrated: bool = False) -> dic
         return None
     document = decode(blob.data, key=newest, session=sid, hydrated=hydrated)
     return document if cursor_of(document) > cursor else None
+
+
+def leftovers(store: Store, sid: str, places: Sequence[Place]) -> int:
+    """How many of these segments of the out log (oldest first, none of them empty) writers that slept have
+    left below its beginning. Raises as `above`, and Corrupt for a segment that cannot be read."""
+    for number, (place, behind) in enumerate(pairwise(places)):
+        blob = store.get(place.key)
+        segment = None if blob is None else decode_segment(blob.data, key=place.key)
+        whole = segment is None or segment.header.last + 1 >= behind.first
+        if whole or above(store, sid, behind.first - 2, hydrated=True) is None:
+            return number
+    return 0
 
 
 def cursor_of(document: dict[str, Any]) -> int:

@@ -31,6 +31,7 @@ from streams.keys import Log
 from streams.log import Place, Vanished
 from streams.records import Cursor, Record, Segment
 
+from .checkpoints import leftovers
 from .core.fold import Fold
 from .core.snapshot import decode, restore
 from .loading import load
@@ -137,6 +138,7 @@ class _Check:
             loaded = self._try(partial(load, self._store, self._sid))
             self._boot = loaded.fold if loaded is not None else None
         out, incoming = self._places("out"), self._places("in")
+        out = out[self._try(partial(leftovers, self._store, self._sid, out)) or 0 :]
         if snapshot is None and not out and not incoming:
             self._problem("absent", "there is no such session: no snapshot, no log")
             return verdict

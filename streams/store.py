@@ -192,13 +192,15 @@ class Store:
 
         return self._repeat(call, self.retries.write_deadline)
 
-    def copy(self, source: str, target: str) -> bool:
+    def copy(self, source: str, target: str, check: Callable[[bytes], object] = bytes) -> bool:
         """Overwrite `target` with what stands at `source`; False where nothing does. The store does it by
-        itself where it can; else the bytes take the way through here."""
+        itself where it can; else the bytes take the way through here, and `check` raises where they are not
+        what was stored."""
         bucket = self.bucket
         if not isinstance(bucket, Copying):
             blob = self.get(source)
             if blob is not None:
+                check(blob.data)
                 self.put(target, blob.data, nonce=blob.nonce or "")
             return blob is not None
 

@@ -87,12 +87,13 @@ class Bench:
             after = page.resume
 
     def read(self, listed: Iterable[K]) -> Iterator[tuple[K, Blob]]:
-        """The objects that were listed, window by window. Raises Vanished where one is gone."""
+        """The objects that were listed, window by window. Raises Vanished where one is gone, or was emptied
+        since by a deletion."""
         rest = iter(listed)
         while window := list(islice(rest, WINDOW)):
             found = self.store.gather([partial(self.store.get, entry.key) for entry in window])
             for entry, blob in zip(window, found, strict=True):
-                if blob is None:
+                if blob is None or (entry.size and not blob.data):
                     raise Vanished(f"{entry.key} was listed and then gone")
                 yield entry, blob
 

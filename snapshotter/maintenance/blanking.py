@@ -63,12 +63,13 @@ class Blanker:
         """A record of the in log."""
         self._fold.feed(record)
         message, named = record.get("message"), record.get("messageId")
-        own = isinstance(message, dict) and self._is_it(message, record["id"])
-        if isinstance(message, dict) and (own or (record.get("kind") == "edit" and named == self.message_id)):
+        if isinstance(message, dict) and self._is_it(message, record["id"]):
             self.inputs.add(record["id"])
             self._note(record)
             dropped = ("ref", "metadata", "body")
             return {**_without(record, *dropped), "message": blank(message)}
+        if isinstance(message, dict):
+            return record  # also an edit of it, which is another message, unless it kept the id
         if record.get("toolCallId") in self.calls or ("kind" in record and named == self.message_id):
             kept = _without(record, "reason", "metadata", "body")
             return {**kept, **{n: _BLANK[n] for n in ("output", "errorText") if n in record}}

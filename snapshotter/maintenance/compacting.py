@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from snapshotter import checkpoints
 from snapshotter.core.tally import Tally
 from streams import log
 from streams.buckets.base import Blob
@@ -70,7 +71,10 @@ def compact(db: Database, session_id: str, *, rules: Rules | None = None, dry_ru
 
 def _compact(bench: Bench) -> Done:
     places, date_ms = bench.places("out")
-    for stretch in settled(bench, [place for place in places if place.size]):
+    emptied = max((place.first for place in places if not place.size), default=0)  # what is below goes, too
+    places = [place for place in places if place.first > emptied]
+    places = places[checkpoints.leftovers(bench.store, bench.sid, places) :]
+    for stretch in settled(bench, places):
         dead = [place for place in stretch.dead if bench.rules.is_old(place.modified_ms, date_ms)]
         if all(bench.rules.is_old(part.place.modified_ms, date_ms) for part in stretch.parts):
             for run in _runs(stretch.parts):

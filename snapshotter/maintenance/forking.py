@@ -30,7 +30,7 @@ from snapshotter.sealing import Checkpoint
 from snapshotter.shelf import PartLost, Shelf
 from streams import keys, log
 from streams.codec import decode_segment, encode_segment
-from streams.errors import Gap, PreconditionFailed, Refused
+from streams.errors import Corrupt, Gap, PreconditionFailed, Refused
 from streams.log import Vanished
 from streams.packing import last_id
 from streams.records import Cursor, Record
@@ -180,10 +180,18 @@ def _begun(bench: Bench) -> str:
 def _copy(bench: Bench, copies: list[tuple[str, str]]) -> None:
     for start in range(0, len(copies), WINDOW):
         window = copies[start : start + WINDOW]
-        found = bench.store.gather([partial(bench.store.copy, *pair) for pair in window])
+        calls = [partial(bench.store.copy, *pair, partial(_check, pair[0])) for pair in window]
+        found = bench.store.gather(calls)
         for (source, _), copied in zip(window, found, strict=True):
             if not copied:
                 raise Vanished(f"{source} was named and then gone")
+
+
+def _check(key: str, data: bytes) -> None:
+    """What is written under a name that proves its content has to be that content."""
+    content = keys.parse_content(key)
+    if content is not None and data and not values.is_named(data, content[2]):
+        raise Corrupt(f"{key} is not what its name says", key=key, offset=0)
 
 
 def _claim(bench: Bench) -> str:

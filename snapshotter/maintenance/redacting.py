@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from snapshotter import values
-from snapshotter.checkpoints import cursor_of
+from snapshotter.checkpoints import cursor_of, leftovers
 from snapshotter.core.budget import Limits
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
@@ -147,8 +147,9 @@ def _say(session: Session, target: str, count: int, inputs: set[int]) -> None:
 
 
 def _logs(bench: Bench) -> tuple[Fold, list[_Read], list[_Read]]:
-    """Both logs as read, and a fold that stands before them."""
-    inputs, outs = _segments(bench, "in"), _segments(bench, "out")
+    """Both logs as read, and a fold that stands before them. Out first: it names no input then that came
+    after the in log was read."""
+    outs, inputs = _segments(bench, "out"), _segments(bench, "in")
     fold = Fold()
     if outs:
         fold.cursor = outs[0][2].header.first - 1
@@ -159,8 +160,11 @@ def _logs(bench: Bench) -> tuple[Fold, list[_Read], list[_Read]]:
 def _segments(bench: Bench, which: Log) -> list[_Read]:
     """The live segments of a log, oldest first."""
     places, _ = bench.places(which)
+    places = [place for place in places if place.size]
+    if which == "out":
+        places = places[leftovers(bench.store, bench.sid, places) :]
     found: list[_Read] = []
-    for place, blob in bench.read(place for place in places if place.size):
+    for place, blob in bench.read(places):
         segment = decode_segment(blob.data, key=place.key)
         if segment is not None and (not found or segment.header.first > found[-1][2].header.last):
             found.append((place, blob, segment))

@@ -69,6 +69,8 @@ def _trim(bench: Bench, keep: Keep) -> Done:
     places, date_ms = bench.places("out")
     cut, first_input = _cut(bench, places, date_ms, cursor_of(base.document), keep)
     out = _doomed(bench, places, date_ms, cut, keep)
+    if len(out) < sum(place.first < cut for place in places):
+        first_input = 0  # what was too young stays, and so does what it answers
     inputs, date_ms = bench.places("in")
     below = min(first_input, int(base.document.get("lastInEventId") or 0) + 1)
     doomed = _doomed(bench, inputs[:-1], date_ms, below, keep)
@@ -105,22 +107,35 @@ def _base(bench: Bench) -> _Base | None:
 
 
 def _cut(bench: Bench, places: list[Place], date_ms: int | None, cursor: int, keep: Keep) -> tuple[int, int]:
-    """The out id at which the log is to begin, and the oldest input that what is left from there answers."""
-    left, size = keep.turns, 0
+    """The out id at which the log is to begin, and the oldest input that what is left from there answers.
+
+    The claims before a turn belong to it, as they do in a compaction, which may put all of it into the place
+    of the first claim at any moment: what is deleted lies below."""
+    left, size, found = keep.turns, 0, 0
     named: list[int] = []
     for place, blob in bench.read([place for place in reversed(places) if place.size]):
         segment = decode_segment(blob.data, key=place.key)
         if segment is None:
             continue
+        if found and any(_settles(record) for record in segment.records):
+            break
         size += place.size
         named += [n for r in segment.records for n in r.get("inputs") or () if type(n) is int]
         begun = [
             r["id"] for r in segment.records if r.get("control") == "turn-start" and r.get("attempt") == 1
         ]
         left -= sum(number <= cursor for number in begun)
-        if begun and left <= 0 and size >= keep.bytes and _age(place, date_ms) >= keep.seconds:
-            return place.first, min(named, default=keys.MAX)
-    return 0, 0
+        enough = left <= 0 and size >= keep.bytes and _age(place, date_ms) >= keep.seconds
+        if enough and (begun or (found and any(r.get("why") == "boot" for r in segment.records))):
+            found = place.first
+    return found, min(named, default=keys.MAX) if found else 0
+
+
+def _settles(record: dict[str, Any]) -> bool:
+    """Whether no claim before this record counts for what comes behind it."""
+    if record.get("control") == "turn-complete":
+        return record.get("status") != "interrupted"
+    return record.get("why") in ("create", "delete") or record.get("control") == "session-closed"
 
 
 def _age(place: Place, date_ms: int | None) -> float:

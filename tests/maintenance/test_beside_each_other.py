@@ -1,0 +1,197 @@
+"""Maintenance beside senders, deletions, trims and bytes that flip: what the simulation has found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from blocky import session as long_session
+from blocky import tiny
+from chat_samples import AT_ONCE, SID, Place, saying, user
+from upkeep import HOURS, check, fresh, names, session_of
+
+from snapshotter.database import Database
+from snapshotter.maintenance import Keep, compact, delete, fork, redact, trim
+from snapshotter.maintenance.rules import Rules
+from streams import keys
+from streams.buckets.base import Blob
+from streams.buckets.memory import MemoryBucket
+from streams.codec import encode_segment
+from streams.errors import Corrupt, Fenced
+from streams.store import Store
+from streams.testing.faults import Call, FaultyBucket
+
+HOUR = Rules(minimum_age=HOURS)
+
+
+def interrupted(place: Place, verb: str, prefix: str, number: int, act: Callable[[], Any]) -> Database:
+    """A door; `act` happens before its number-th request of this kind for a key with this prefix."""
+    asked: list[str] = []
+
+    def hook(call: Call, when: str) -> None:
+        if when == "before" and call.verb == verb and call.key.startswith(prefix):
+            asked.append(call.key)
+            if len(asked) == number:
+                act()
+
+    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
+    return Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes)
+
+
+def segments(place: Place, which: str = "out") -> list[int]:
+    return names(key for key, data in place.stored(f"{which}/").items() if data)
+
+
+def test_an_edit_under_another_id_is_no_part_of_the_message_that_it_replaced() -> None:
+    place = Place()
+    place.send("u1")
+    place.answer()
+    place.db.edit(SID, "u1", user("u2", "what I meant"))
+    place.answer("better")
+    place.clock.advance(24 * HOURS)
+    redact(place.db, SID, "u1")
+    texts = [p["text"] for m in fresh(place).history(SID) for p in m["parts"] if p["type"] == "text"]
+    assert texts == ["what I meant", "better"]
+    assert [r["message"]["parts"][0]["text"] for r in place.records("in")] == ["[redacted]", "what I meant"]
+    check(place)
+
+
+def test_a_redaction_reads_inputs_that_come_while_it_reads() -> None:
+    """An input that is sent and named by the out log between its two readings is there when it looks."""
+    place = Place()
+    session_of(place, 2)
+
+    def another() -> None:
+        fresh(place).stop(SID, "nobody")
+        with fresh(place).boot(SID, takeover=True) as session:
+            assert list(session.turns()) == []
+
+    # Its own boot lists the newest of both; then it reads each of the logs three times.
+    for number in range(2, 8):
+        db = interrupted(place, "list", "out/", number, another)
+        with suppress(Fenced):  # the other one took the log: run it again
+            redact(db, SID, "u1", takeover=True)
+        check(place)
+    redact(place.db, SID, "u1")
+    texts = [m["parts"][0].get("text") for m in fresh(place).history(SID) if m["role"] == "user"]
+    assert texts == ["[redacted]", "hi"]
+
+
+def test_a_compaction_beside_a_deletion_finds_nothing_damaged() -> None:
+    place = Place()
+    session_of(place)
+    before = segments(place)
+    hollow = keys.segment("out", SID, before[2])
+    inner = MemoryBucket(place.clock, space=place.space)
+    db = interrupted(place, "get", hollow, 1, lambda: inner.put(hollow, b""))
+    compact(db, SID)
+    assert segments(place)[:2] == before[:2]
+
+
+def test_a_compaction_of_a_deletion_that_was_broken_off_leaves_the_rest_alone() -> None:
+    place = Place()
+    session_of(place)
+    before = segments(place)
+    hollow = keys.segment("out", SID, before[2])
+    MemoryBucket(place.clock, space=place.space).put(hollow, b"")
+    place.clock.advance(24 * HOURS)
+    compact(place.db, SID)
+    assert segments(place)[:2] == before[:2]
+
+
+def test_what_a_sleeper_left_below_a_trimmed_log_stops_no_compaction() -> None:
+    place = Place()
+    session_of(place, 5)
+    trim(place.db, SID, keep=Keep(turns=3))
+    start = segments(place)[0]
+    late = encode_segment(
+        "out",
+        [{"id": 1, "ts": 1, "control": "fence", "epoch": 1, "run": "r-late", "why": "boot"}],
+        nonce="late",
+        epoch=1,
+        run="r-late",
+        lease=0,
+    )
+    MemoryBucket(place.clock, space=place.space).put(keys.segment("out", SID, 1), late)
+    place.clock.advance(24 * HOURS)
+    count = len(segments(place))
+    assert compact(place.db, SID).written > 0
+    assert segments(place)[:2] == [1, start]
+    assert len(segments(place)) < count
+    check(place)
+
+
+def test_inputs_stay_as_long_as_what_answers_them() -> None:
+    """A compaction makes a turn's object young again: the trim that leaves it leaves its inputs, too."""
+    place = Place()
+    session_of(place, 3)
+    compact(place.db, SID)
+    trim(place.db, SID, rules=HOUR)
+    named = {n for r in place.records() for n in r.get("inputs", ())}
+    assert named <= {record["id"] for record in place.records("in")}
+    assert len(named) == 3
+    check(place)
+
+
+def test_a_trim_beside_a_compaction_keeps_the_newest_covered_turn() -> None:
+    """The compaction puts the turn into the place of the claim before it, which the trim has listed."""
+    place = Place()
+    session_of(place, 2)
+    for name in ("u3", "u4"):
+        place.send(name)
+        with place.db.boot(SID, takeover=True, claim=True) as booted:
+            for turn in booted.turns():
+                with turn:
+                    for chunk in saying(f"to {name}"):
+                        turn.write(chunk)
+                        turn.flush()
+    place.clock.advance(24 * HOURS)
+    place.send("u5")
+    place.answer("newest")
+    db = interrupted(place, "delete", "out/", 1, lambda: compact(fresh(place), SID))
+    trim(db, SID, keep=Keep(turns=2))
+    kept, *_ = place.segments()
+    assert kept[0]["why"] == "boot"
+    assert [record["turn"] for record in kept if "turn" in record] == [4, 4]
+    check(place)
+
+
+def test_a_copy_that_a_bit_flipped_in_is_not_written() -> None:
+    """Where the store does not copy by itself the bytes take the way through the fork."""
+    place = tiny()
+    long_session(place, 4)
+    inner = MemoryBucket(place.clock, space=place.space)
+    flipping: list[str] = []
+
+    class Through:
+        """Everything but `copy`."""
+
+        url, room, trusted = inner.url, inner.room, inner.trusted
+        head, put, list, delete, close = inner.head, inner.put, inner.list, inner.delete, inner.close
+
+        def get(self, key: str) -> Blob | None:
+            found = inner.get(key)
+            if found is None or not key.startswith("blocks/") or key in flipping:
+                return found
+            flipping.append(key)
+            return replace(found, data=bytes([found.data[0] ^ 1]) + found.data[1:])
+
+    flipping += place.stored("blocks/")
+    db = Database(Through(), place.clock, sizes=place.db._sizes)
+    copy = Store.copy
+
+    def copying(store: Store, source: str, target: str, check: Any) -> bool:
+        flipping.remove(source)
+        return copy(store, source, target, check)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "copy", copying)
+        with pytest.raises(Corrupt, match="is not what its name says"):
+            fork(db, SID, "other")
+    assert not place.stored("blocks/other/")
+    fork(db, SID, "other")
+    assert fresh(place).history("other") == fresh(place).history(SID)
+    check(place, "other")
