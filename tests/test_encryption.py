@@ -451,6 +451,8 @@ def test_the_command_line_and_its_processes_take_the_keys_from_the_environment(
     for command in (["verify"], ["doctor"], ["maintain"], ["rebuild", "--jobs", "2"]):
         done = run(command[0], str(folder), *command[1:])
         assert done.returncode == 0, (command, done.stdout, done.stderr)
+    assert "encryption" in run("doctor", str(folder)).stdout
+    assert "encryption" not in run("doctor", str(folder / "other"), SNAPSHOTTER_KEY_FILE="").stdout
     without = run("history", str(folder), "s", SNAPSHOTTER_KEY_FILE="")
     assert without.returncode == 6
     assert "SNAPSHOTTER_KEY_FILE" in without.stderr

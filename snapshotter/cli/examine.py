@@ -81,7 +81,8 @@ def examine(url: str, clock: Clock | None = None) -> Examination:
     clock = clock or SystemClock()
     found = Examination(url)
     try:
-        bucket = open_bucket(url, clock=clock, encryption=of_environment())
+        encryption = of_environment()
+        bucket = open_bucket(url, clock=clock, encryption=encryption)
     except Misconfigured as error:
         found.failure = error
         if isinstance(error, CredentialsExpired):
@@ -92,6 +93,8 @@ def examine(url: str, clock: Clock | None = None) -> Examination:
     store = Store(bucket, clock, retries=_PATIENCE)
     found.url = store.url
     found.checks += [Check("driver", True), Check("credentials", True)]
+    if encryption is not None:
+        found.checks.append(Check("encryption", True, "of every object, with keys from the environment"))
     try:
         _ask(store, found)
     finally:

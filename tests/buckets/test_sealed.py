@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import TRAITS
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams.buckets.base import Bucket, Copying
 from streams.buckets.file import FileBucket
@@ -56,7 +59,7 @@ def changed(inner: Bucket, key: str, data: bytes) -> None:
 # --- a bucket like any other ---------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["memory", "file", "s3-seaweed", "obstore-seaweed"])
+@pytest.fixture(params=["memory", "file", "s3-seaweed"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Callable[[], Bucket], Traits]]:
     name = str(request.param)
     opened: list[Bucket] = []
@@ -75,7 +78,9 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ca
         opened.append(inner)
         return seal(inner, root=f"{prefix}/")
 
-    yield connect, TRAITS[name.rpartition("-")[2]]
+    # Who wins a race is the inner bucket's business, and held to elsewhere.
+    traits = TRAITS[name.rpartition("-")[2]]
+    yield connect, replace(traits, racers=min(traits.racers, 8), rounds=min(traits.rounds, 30), objects=250)
     for bucket in opened:
         bucket.close()
 
@@ -217,6 +222,15 @@ def test_a_header_that_is_forged_with_its_crc_opens_nothing(field: Any, error: t
     changed(inner, "a", forged(inner.get("a").data, field=field))  # type: ignore[union-attr]
     with pytest.raises(error):
         read(bucket, "a")
+
+
+@given(rest=st.binary(max_size=200), whole=st.booleans())
+def test_whatever_begins_like_a_sealed_object_ends_in_a_typed_error(rest: bytes, whole: bool) -> None:
+    inner = MemoryBucket()
+    data = MAGIC + rest
+    inner.put("a", forged(data) if whole and len(data) >= HEADER else data)
+    with pytest.raises((Corrupt, WrongKey)):
+        read(seal(inner), "a")
 
 
 def test_the_other_key_and_its_check_open_nothing_either() -> None:
