@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from snapshotter.core.snapshot import decode
@@ -30,9 +31,9 @@ from streams.buckets.base import Entry
 from streams.codec import decode_segment
 from streams.errors import Corrupt
 from streams.keys import Log
-from streams.log import Place
+from streams.log import Place, Vanished
 
-from .bench import Bench, Done, Shelf, restarting
+from .bench import WINDOW, Bench, Done, Shelf, restarting
 from .rules import Rules
 
 if TYPE_CHECKING:
@@ -79,13 +80,14 @@ def _unnamed(
     blocks, values = (_old(bench, shelves[name]) for name in ("blocks", "values"))
     if snapshot is None or document is None or not (blocks or values):
         return
-    named = set(_names([snapshot, *_checkpoints(bench, shelves["checkpoints"])]))
+    stored = [(snapshot, document), *_checkpoints(bench, shelves["checkpoints"])]
+    named = _names(data for data, _ in stored)
     yield from (entry for entry in blocks if _name(entry) not in named)
     values = [entry for entry in values if _name(entry) not in named]
     if not values:
         return
-    living = [entry for entry in shelves["blocks"].entries if _name(entry) in named and entry.size]
-    named |= _names(_opened(bench, living))
+    # By name: one that was sealed since the listing may have taken over what an older one named.
+    named |= _names(_opened(bench, {row["key"] for _, found in stored for row in found.get("blocks") or ()}))
     for which in _LOGS:
         named |= _names(_segments(bench, which))
     yield from (entry for entry in values if _name(entry) not in named)
@@ -106,10 +108,9 @@ def _names(data: Iterable[bytes]) -> set[bytes]:
     return {found for one in data for found in _NAME.findall(one)}
 
 
-def _checkpoints(bench: Bench, shelf: Shelf) -> Iterator[bytes]:
+def _checkpoints(bench: Bench, shelf: Shelf) -> Iterator[tuple[bytes, dict[str, Any]]]:
     for entry, blob in bench.read(entry for entry in shelf.entries if entry.size):
-        decode(blob.data, key=entry.key, session=bench.sid, hydrated=True)
-        yield blob.data
+        yield blob.data, decode(blob.data, key=entry.key, session=bench.sid, hydrated=True)
 
 
 def _segments(bench: Bench, which: Log) -> Iterator[bytes]:
@@ -119,12 +120,20 @@ def _segments(bench: Bench, which: Log) -> Iterator[bytes]:
         yield blob.data
 
 
-def _opened(bench: Bench, blocks: list[Entry]) -> Iterator[bytes]:
-    for entry, blob in bench.read(blocks):
-        try:
-            yield zlib.decompress(blob.data, zlib.MAX_WBITS | 16)
-        except zlib.error as error:
-            raise Corrupt(f"{entry.key} cannot be read: {error}", key=entry.key) from error
+def _opened(bench: Bench, names: set[str]) -> Iterator[bytes]:
+    """What blocks hold. Raises Corrupt, and Vanished where one is gone."""
+    wanted = sorted(keys.block(bench.sid, name) for name in names)
+    for start in range(0, len(wanted), WINDOW):
+        window = wanted[start : start + WINDOW]
+        for key, blob in zip(
+            window, bench.store.gather([partial(bench.store.get, key) for key in window]), strict=True
+        ):
+            if blob is None or not blob.data:
+                raise Vanished(f"{key} was named and then gone")
+            try:
+                yield zlib.decompress(blob.data, zlib.MAX_WBITS | 16)
+            except zlib.error as error:
+                raise Corrupt(f"{key} cannot be read: {error}", key=key) from error
 
 
 def _old_checkpoints(bench: Bench, shelf: Shelf, document: dict[str, Any] | None) -> list[Entry]:

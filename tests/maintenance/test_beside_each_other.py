@@ -14,7 +14,7 @@ from chat_samples import AT_ONCE, SID, Place, saying, user
 from upkeep import HOURS, check, fresh, names, session_of
 
 from snapshotter.database import Database
-from snapshotter.maintenance import Keep, compact, delete, fork, redact, trim
+from snapshotter.maintenance import Keep, compact, fork, gc, redact, trim
 from snapshotter.maintenance.rules import Rules
 from streams import keys
 from streams.buckets.base import Blob
@@ -156,6 +156,27 @@ def test_a_trim_beside_a_compaction_keeps_the_newest_covered_turn() -> None:
     kept, *_ = place.segments()
     assert kept[0]["why"] == "boot"
     assert [record["turn"] for record in kept if "turn" in record] == [4, 4]
+    check(place)
+
+
+def test_gc_opens_a_block_that_was_sealed_since_it_listed_them() -> None:
+    """The new one has taken over a value that only an older one named, which the snapshot names no more."""
+    place = tiny()
+
+    def answer(number: int, times: int) -> None:
+        place.send(f"u{number}")
+        place.answer("as long as a value " * times)
+
+    answer(1, 60)
+    place.clock.advance(24 * HOURS)
+    (value,) = place.stored("values/")
+
+    def merging() -> None:
+        for number in range(2, 12):
+            answer(number, 25)
+
+    gc(interrupted(place, "get", "sessions/", 1, merging), SID)
+    assert value in place.stored("values/")
     check(place)
 
 
