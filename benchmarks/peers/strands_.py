@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -68,7 +69,7 @@ class _Prepared(boto3.Session):
 class _Strands(Driver):
     def __init__(self, variant: str, prefix: str) -> None:
         logging.disable(logging.CRITICAL)
-        self._variant, self._prefix = variant, prefix
+        self._variant, self._saving, self._prefix = variant, variant, prefix
         self._model = _Model()
 
     def open(self, _turns: int) -> None:
@@ -76,10 +77,11 @@ class _Strands(Driver):
 
     def boot(self) -> int:
         windowed = self._variant == "window"
+        self._manager = self._managed()
         self._agent = Agent(
             model=self._model,
             tools=[self._tool()],
-            session_manager=self._manager(),
+            session_manager=self._manager,
             conversation_manager=SlidingWindowConversationManager()
             if windowed
             else NullConversationManager(),
@@ -89,12 +91,11 @@ class _Strands(Driver):
         )
         return len(self._agent.messages)
 
-    def _manager(self) -> Any:
+    def _managed(self) -> Any:
         if self._variant in ("whole", "window"):
             return S3SessionManager(_SESSION, bucket=_BUCKET, prefix=self._prefix, boto_session=self._session)
         storage = S3Storage(_BUCKET, prefix=self._prefix, boto_session=self._session)
-        save = "message" if self._variant == "message" else "invocation"
-        return SnapshotSessionManager(_SESSION, storage=storage, save_latest_on=save)
+        return SnapshotSessionManager(_SESSION, storage=storage, save_latest_on=self._saving)
 
     def _tool(self) -> Any:
         @tool
@@ -109,12 +110,14 @@ class _Strands(Driver):
         self._agent(texts.question(number))
 
     def grow(self, done: int, turns: int) -> None:
-        """One that saves after each message leaves the same snapshot, and writes it five times as often."""
-        variant = self._variant
-        self._variant = "invocation" if variant == "message" else variant
+        """A snapshot that is saved once, at the end, is the one that turns would have left."""
+        snapshots = self._variant in ("invocation", "message")
+        self._saving = "trigger" if snapshots else self._saving
         self.boot()
         super().grow(done, turns)
-        self._variant = variant
+        if snapshots:
+            asyncio.run(self._manager.save_snapshot(self._agent, is_latest=True))
+            self._saving = self._variant
 
 
 def make(variant: str, place: str) -> _Strands:
