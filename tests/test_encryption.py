@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from chat_samples import AT_ONCE, first_turn, saying, user, write_all
 import snapshotter
 from snapshotter.core.blocks import Sizes
 from snapshotter.database import Database
-from snapshotter.errors import Corrupt, Damaged, Gap, Misconfigured, WrongKey
+from snapshotter.errors import Corrupt, Damaged, Gap, InvalidValue, Misconfigured, WrongKey
 from snapshotter.maintenance import delete, export, fork, gc, import_, maintain, redact, trim
 from snapshotter.maintenance.rules import Rules
 from snapshotter.verify import verify
@@ -472,3 +473,20 @@ def test_the_example_of_the_page_works(tmp_path: Path) -> None:
         talk(db, turns=1)
         assert len(db.history("s")) == 2
     assert all(path.read_bytes().startswith(MAGIC) for path in tmp_path.rglob("*.json*"))
+
+
+def of_this_module(key_id: str | None) -> tuple[str, bytes]:
+    return key_id or "k1", b"1" * 32
+
+
+def test_rebuild_takes_a_source_of_keys_that_can_travel(tmp_path: Path) -> None:
+    with snapshotter.open(tmp_path, encryption=Encryption(of_this_module)) as db:
+        talk(db, turns=1)
+    with ThreadPoolExecutor(1) as pool:
+        for options in ({"jobs": 1}, {"jobs": 2}, {"executor": pool}):
+            done = snapshotter.rebuild(tmp_path, encryption=Encryption(of_this_module), **options)
+            assert (done.sessions, done.ok) == (1, True), options
+    with pytest.raises(InvalidValue, match="cannot be sent"):
+        snapshotter.rebuild(tmp_path, encryption=Encryption(lambda _: ("k1", b"1" * 32)), jobs=2)
+    with pytest.raises(WrongKey):
+        snapshotter.rebuild(tmp_path, jobs=1)

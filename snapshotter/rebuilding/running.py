@@ -10,6 +10,7 @@ died, the tasks that were lost with it are done again one by one, so that only t
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -24,6 +25,7 @@ from snapshotter.database import open as open_database
 from streams import keys
 from streams.buckets.url import open_bucket
 from streams.clock import SystemClock
+from streams.encryption import Encryption
 from streams.errors import InvalidValue, Misconfigured, Refused
 
 from .executors import Inline, processes
@@ -67,6 +69,7 @@ def rebuild(
     resume: bool = False,
     progress: Progress | None = None,
     sizes: Sizes = DEFAULT,
+    encryption: Encryption | None = None,
 ) -> Summary:
     """Rebuild the histories of a root from its logs alone.
 
@@ -81,6 +84,7 @@ def rebuild(
     `executor`: any with the interface of `concurrent.futures`, in their place; it is not shut down.
     `chunk`: sessions of one task. `journal`: a file that says what is done, and with `resume` what need not
     be done again. `replace_unreadable`: of `write`, also over a snapshot that cannot be read.
+    `encryption`: as of `open`; its source of keys goes to other processes, so it has to be picklable.
 
     Raises Refused or InvalidValue for what is asked wrongly, Misconfigured for what concerns the whole store,
     and what its listing raises. What goes wrong with one session is told in the summary.
@@ -92,14 +96,19 @@ def rebuild(
         raise Refused("resume needs the journal of the run that is to be resumed")
     clock = SystemClock()
     began = clock.monotonic()
-    with open_database(url) as db:
+    if encryption is not None and (executor is not None or asked.jobs != 1):
+        _check_travels(encryption)
+    with open_database(url, encryption=encryption) as db:
         options = replace(options, until_ms=_store_date(db))
         with _journal(journal, resume, url, options, asked) as kept:
             if kept is not None:
                 options = replace(options, until_ms=kept.head["until_ms"])
             summary = Summary(mode, options.until_ms)
             tasks = _planned(db, asked, kept)
-            run = _Run(url, options, asked.jobs, kept, progress or _untold, summary)
+            call = partial(rebuild_some, url, options)
+            if encryption is not None:
+                call = partial(call, encryption=encryption)
+            run = _Run(call, asked.jobs, kept, progress or _untold, summary)
             run.all(tasks, executor)
     summary.seconds = clock.monotonic() - began
     return summary
@@ -120,6 +129,17 @@ def _options(
         with suppress(Misconfigured):  # drivers and keys may be those of the tasks' processes alone
             open_bucket(dest).close()
     return Options(mode, None, replace_unreadable, kind, dest or "", sizes)
+
+
+def _check_travels(encryption: Encryption) -> None:
+    try:
+        pickle.dumps(encryption)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidValue(
+            f"the source of keys cannot be sent to another process ({type(error).__name__}): give a function"
+            " of a module or a Keyring, or jobs=1",
+            path="encryption",
+        ) from error
 
 
 def _jobs(jobs: int | None) -> int:
@@ -173,14 +193,13 @@ class _Run:
 
     def __init__(
         self,
-        url: str,
-        options: Options,
+        call: Callable[[Sequence[str]], list[Result]],
         jobs: int,
         journal: Journal | None,
         progress: Progress,
         summary: Summary,
     ) -> None:
-        self._call = partial(rebuild_some, url, options)
+        self._call = call
         self._jobs = jobs
         self._journal = journal
         self._progress = progress

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from snapshotter.core.fold import Fold
 from snapshotter.database import Database
 from streams.buckets.url import open_bucket
-from streams.encryption import of_environment
+from streams.encryption import Encryption, of_environment
 
 from .exporting import Export
 from .folding import Work
@@ -20,14 +20,18 @@ from .results import Options, Result
 from .threads import REQUESTS, SESSIONS, PooledClock, Reader, is_at_hand
 
 
-def rebuild_some(url: str, options: Options, sids: Sequence[str]) -> list[Result]:
+def rebuild_some(
+    url: str, options: Options, sids: Sequence[str], encryption: Encryption | None = None
+) -> list[Result]:
     """Rebuild these sessions (their ids, not encoded) of the root at `url`; one result each, in this order.
+    `encryption`: by default what the environment says.
 
     What goes wrong with one session is its result. Raises Misconfigured, which concerns all of them, and,
     where an export cannot be written, what requests raise.
     """
     with PooledClock(1 if is_at_hand(url) else REQUESTS) as clock:
-        db = Database(open_bucket(url, clock=clock, encryption=of_environment()), clock, sizes=options.sizes)
+        bucket = open_bucket(url, clock=clock, encryption=encryption or of_environment())
+        db = Database(bucket, clock, sizes=options.sizes)
         try:
             return rebuild_in(db, options, sids)
         finally:
