@@ -28,7 +28,15 @@ import orjson
 
 from streams.buckets.base import Written
 from streams.clock import Clock
-from streams.errors import Corrupt, NewerVersion, PreconditionFailed, StreamError, Unreachable, Unsupported
+from streams.errors import (
+    AccessDenied,
+    Corrupt,
+    NewerVersion,
+    PreconditionFailed,
+    StreamError,
+    Unreachable,
+    Unsupported,
+)
 from streams.store import Store
 
 logger = logging.getLogger("snapshotter")  # one name for users to configure
@@ -126,11 +134,20 @@ def require(capabilities: Capabilities, *, allow_unfenced: bool = False) -> None
 def ensure(store: Store, *, allow_unfenced: bool = False) -> Capabilities | None:
     """For writers: None for a store known to keep its word, else what is stored or a probe finds now.
 
-    Raises Unsupported (see `require`), Corrupt, NewerVersion and the store's errors.
+    Raises Unsupported (see `require`), Corrupt, NewerVersion, AccessDenied where the store was not probed yet
+    and this writer may not, and the store's errors.
     """
     if store.bucket.trusted:
         return None
-    found = load(store) or probe(store, store.clock)
+    found = load(store)
+    if found is None:
+        try:
+            found = probe(store, store.clock)
+        except AccessDenied as error:
+            raise AccessDenied(
+                f"{KEY} is not there, and these credentials may not probe the store ({error}); let somebody "
+                "run `snapshotter doctor` who may"
+            ) from error
     require(found, allow_unfenced=allow_unfenced)
     return found
 

@@ -52,7 +52,7 @@ _BY_CODE: dict[str, tuple[type[StreamError], str]] = {
     "NoSuchBucket": (BucketMissing, "create the bucket, or mend the URL"),
     "AccessDenied": (
         AccessDenied,
-        "allow these credentials GetObject, PutObject, DeleteObject and ListBucket below the prefix",
+        "these credentials may not do this; `snapshotter policy` prints what each role needs",
     ),
     "AllAccessDisabled": (AccessDenied, "the store disabled all access to this bucket"),
     "AccountProblem": (AccessDenied, "the store reports a problem with the account"),

@@ -72,7 +72,7 @@ def keys_of(server: Any, user: str | None) -> Keys:
 
 @pytest.fixture
 def opened(server: Any) -> Iterator[Callable[..., Database]]:
-    """Opens a root with the keys of a user."""
+    """Opens a root with the keys of a user; the store was probed."""
     found: list[Database] = []
 
     def open_as(user: str | None, driver: str = "s3", root: str = ROOT) -> Database:
@@ -81,6 +81,7 @@ def opened(server: Any) -> Iterator[Callable[..., Database]]:
         found.append(Database(bucket, sizes=SIZES))
         return found[-1]
 
+    probe.ensure(open_as(None).store)
     yield open_as
     for db in found:
         db.close()
@@ -293,7 +294,6 @@ def test_a_role_reaches_nothing_of_others(asking: Callable[..., Asking], role: s
 
 def test_a_refusal_is_told_as_one_and_changes_nothing(opened: Callable[..., Database]) -> None:
     owner = opened(None)
-    probe.probe(owner.store, owner.clock)
     owner.send("acme/refusals", message(1))
     answer(owner, "acme/refusals")
     seen = owner.history("acme/refusals")
@@ -315,6 +315,15 @@ def test_a_refusal_is_told_as_one_and_changes_nothing(opened: Callable[..., Data
             call()
     assert owner.history("acme/refusals") == seen
     assert verify(owner, "acme/refusals").problems == []
+
+
+@pytest.mark.parametrize("role", ["sender", "worker"])
+def test_who_may_not_probe_says_who_has_to(opened: Callable[..., Database], role: str) -> None:
+    opened(None).store.delete(probe.KEY)
+    db = opened(role)
+    with pytest.raises(AccessDenied, match="snapshotter doctor"):
+        db.create("acme/unprobed") if role == "worker" else db.send("acme/unprobed", message(1))
+    assert opened(None).store.list("probe/").entries == ()
 
 
 def test_a_store_that_does_not_know_the_create_condition_refuses_every_write(
