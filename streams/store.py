@@ -208,7 +208,8 @@ class Store:
             self._count("puts")
             return bucket.copy(source, target)
 
-        return self._repeat(call, self.retries.write_deadline)
+        found = self._repeat(partial(self._or_absent, source, call), self.retries.write_deadline)
+        return found or False
 
     def put_once(
         self,
