@@ -31,7 +31,7 @@ from typing import Any
 from streams import keys, log, probe
 from streams.buckets.base import Blob
 from streams.clock import Clock
-from streams.errors import Corrupt, Damaged, Gap, NewerVersion
+from streams.errors import Corrupt, Damaged, Gap, Missing, NewerVersion
 from streams.log import Listing, Tail, Vanished
 from streams.records import Cursor, Record
 from streams.store import Store
@@ -197,6 +197,9 @@ def _load(asked: _Asked) -> Loaded:
             _check_same(store, sid, first.snapshot)
             stored, problem = Stored(None, lost.problem), lost.problem
             return _loaded(asked, first, stored, _hydration(given, None))
+    except Missing:  # a value of a record that was trimmed since, perhaps
+        _check_same(store, sid, first.snapshot)
+        raise
     except (Gap, InputGone) as gap:
         found = checkpoints.above(store, sid, stored.cursor.id, hydrated=hydrate is not None)
         if found is None:

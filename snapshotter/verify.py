@@ -49,7 +49,8 @@ _RESTARTS = 3
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was found. `code`: absent, corrupt, missing, newer-version, gap, chain, snapshot-ahead,
-    law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated (notes). `key` names an object."""
+    law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated (notes). `key`: of an object,
+    where it is about one."""
 
     code: str
     detail: str

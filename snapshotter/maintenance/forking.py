@@ -216,9 +216,11 @@ def _claim(bench: Bench) -> str:
 
 
 def _keep_checkpoint(bench: Bench, turn: int) -> None:
-    blob = bench.store.get(keys.snapshot(bench.sid))
+    key = keys.snapshot(bench.sid)
+    blob = bench.store.get(key)
     if blob is None or not turn:
         return
+    decode(blob.data, key=key, session=bench.sid)  # a bit that flipped on its way would stay for good
     nonce = bench.store.clock.token()
     try:
         bench.store.put_once(keys.checkpoint(bench.sid, turn), blob.data, if_absent=True, nonce=nonce)

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from blocky import LARGE, tiny
 from blocky import session as long_session
-from blocky import tiny
-from chat_samples import AT_ONCE, SID, Place, saying, user
+from chat_samples import AT_ONCE, SID, Place, call, first_turn, result, saying, user, write_all
 from upkeep import HOURS, check, fresh, names, session_of
 
+from snapshotter.core.blocks import Sizes
 from snapshotter.database import Database
 from snapshotter.maintenance import Keep, compact, fork, gc, redact, trim
 from snapshotter.maintenance.rules import Rules
@@ -31,9 +32,9 @@ def interrupted(place: Place, verb: str, prefix: str, number: int, act: Callable
     """A door; `act` happens before its number-th request of this kind for a key with this prefix."""
     asked: list[str] = []
 
-    def hook(call: Call, when: str) -> None:
-        if when == "before" and call.verb == verb and call.key.startswith(prefix):
-            asked.append(call.key)
+    def hook(request: Call, when: str) -> None:
+        if when == "before" and request.verb == verb and request.key.startswith(prefix):
+            asked.append(request.key)
             if len(asked) == number:
                 act()
 
@@ -157,6 +158,32 @@ def test_a_trim_beside_a_compaction_keeps_the_newest_covered_turn() -> None:
     assert kept[0]["why"] == "boot"
     assert [record["turn"] for record in kept if "turn" in record] == [4, 4]
     check(place)
+
+
+def test_a_reader_that_slept_through_a_trim_begins_again() -> None:
+    """A tool's large result stands in the record of the call alone, which is gone when it is wanted."""
+    place = Place(sizes=Sizes(inline=1, tail=100_000, turns=2, small=2_000, large=8_000, value=600))
+
+    def answer(name: str, output: str) -> None:
+        place.send(name)
+        with place.db.boot(SID, takeover=True) as booted, first_turn(booted) as turn:
+            write_all(turn, [{"type": "start"}, call("c"), result("c", output)])
+            write_all(turn, [*saying(f"to {name}")][2:])
+
+    answer("u1", "short")
+    answer("u2", LARGE)
+    place.clock.advance(24 * HOURS)
+
+    def meanwhile() -> None:
+        for name in ("u3", "u4", "u5"):
+            answer(name, "short")
+        place.clock.advance(24 * HOURS)
+        trim(fresh(place), SID)
+        gc(fresh(place), SID)
+
+    seen = interrupted(place, "get", "values/", 1, meanwhile).history(SID)
+    assert [m["id"] for m in seen if m["role"] == "user"] == ["u1", "u2", "u3", "u4", "u5"]
+    assert seen == fresh(place).history(SID)
 
 
 def test_gc_opens_a_block_that_was_sealed_since_it_listed_them() -> None:
