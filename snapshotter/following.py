@@ -74,7 +74,8 @@ class _Reader:
         return list(islice(self._unpacked, _BATCH))
 
     def _filled(self, records: list[Record]) -> Iterator[Record]:
-        """With what is stored apart in its place, values of some records at a time. Raises Missing, Corrupt."""
+        """With what is stored apart in its place, the values of some records at a time. Raises Missing,
+        Corrupt."""
         for start in range(0, len(records), _BATCH):
             batch = values.fill(self._store, self._sid, records[start : start + _BATCH])
             yield from map(values.without_refs, batch)

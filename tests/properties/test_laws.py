@@ -1,7 +1,7 @@
 """The laws of the fold, for sessions in which everything goes wrong that can.
 
-`drawn_session.py` makes the sessions, `laws.py` says what must hold. A failing example is best read by printing
-the two logs; `test_*` in tests/core keeps the smallest log of everything that was ever found here.
+`drawn_session.py` makes the sessions, `laws.py` says what must hold. A failing example is best read by
+printing the two logs; `test_*` in tests/core keeps the smallest log of everything that was ever found here.
 """
 
 from __future__ import annotations
