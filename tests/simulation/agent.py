@@ -185,7 +185,8 @@ class Worker:
         try:
             since = self.db.clock.world.now  # type: ignore[attr-defined]
             with self.db.boot(self.session, client_tools=[CLIENT_TOOL], **options) as session:
-                self._tell("booted", since=since, messages=session.messages)
+                whole = not session.fold.chain.partial
+                self._tell("booted", since=since, messages=session.messages, whole=whole)
                 self._loop(session, wait)
             self.acknowledged, how = True, "ok"
         except Busy:
@@ -216,7 +217,10 @@ class Worker:
     def _loop(self, session: Session, wait: float) -> None:
         for turn in self._turns(session, wait):
             inputs = [record["id"] for record in turn.inputs]
-            if turn.kind == "close":
+            if turn.kind == "action":
+                with turn:
+                    turn.set_state({"acted": inputs})
+                self._tell("acted", inputs=inputs)
                 continue
             self._answers += 1
             answer = f"{self.name}a{self._answers}"

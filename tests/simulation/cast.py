@@ -46,6 +46,12 @@ class Cast(ABC):
                 )
             else:
                 self._send(db, name, deed, "message", lambda: db.send(deed.session, message))
+        elif deed.kind == "action":
+            self._send(
+                db, name, deed, "action", lambda: db.action(deed.session, "count", deed.token, key=deed.token)
+            )
+        elif deed.kind == "close":
+            self._send(db, name, deed, "close", lambda: db.close_session(deed.session, key=deed.token))
         else:
             self._send(db, name, deed, "stop", lambda: db.stop(deed.session, deed.target, key=deed.token))
 

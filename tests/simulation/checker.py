@@ -15,15 +15,18 @@ Every event has `t` (seconds; reads compare it), `who` (a process), `what`, `ses
                  message that is meant: of an edit, a stop, a regenerate)
     sent         acknowledged: kind, token, id (the in id)
     send-failed  kind, token: it may be there or not
-    booted       since (when the reading began), messages
+    booted       since (when the reading began), messages; whole: False where they are a window of the history
     history      since, messages; final: True when everything has been answered and nobody is at work
     busy, fenced nothing more
     model-call   turn, attempt, inputs (in ids of its turn), question (user message id), answer (a new token)
     tool-run     call ("question/tool"), run (a new token, which the output {"run": …} holds)
     durable      question, words (all words of this answer so far), id (out id), runs (outputs so far)
     turn-ended   turn, attempt, status, inputs, question, fin: the answer's last word, or None
+    acted        inputs of an action whose end was acknowledged
     left         how: ok, busy, fenced, error, signal, deadline, killed …: the worker ended
     error        type (the class), typed: whether it is of the package's own tree
+
+and what somebody does who tidies up: see `lives`.
 
 *Tokens.* A user message's id is its token. A model quotes it in every word: `question~answer.0`,
 `question~answer.1` … and last `question~answer.fin`; an answer's words come in order. So a word says whose
@@ -35,18 +38,16 @@ Why a rule is what it is, is said where it stands.
 
 from __future__ import annotations
 
-import json
 import math
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from stored import SEALED, WORD, Broken, Record, Story, Turn, outputs_of, story_of, words_of
-
-Event = dict[str, Any]
+from casebook import Call, Case, Event, Sent
+from lives import REDACTED, Lives
+from pieces import Broken, Record, document_of, history_of
+from stored import SEALED, WORD, Story, Turn, outputs_of, story_of, words_of
 
 INTERRUPTIONS = 5
 """SEMANTICS.md, section 5: attempts of one incident that may end by death or by an error."""
@@ -55,7 +56,17 @@ HEEDED = 12.0
 POLITE = ("signal", "deadline", "cancelled", "ok")
 """Ends of a worker that count for nothing."""
 DAMAGED = ("Damaged", "Corrupt", "Gap", "NewerVersion")
-RETRYABLE = ("Retryable", "Unreachable", "Throttled", "Unknown", "Fenced", "Busy", "Deadline", "Stalled")
+RETRYABLE = (
+    "Retryable",
+    "Vanished",
+    "Unreachable",
+    "Throttled",
+    "Unknown",
+    "Fenced",
+    "Busy",
+    "Deadline",
+    "Stalled",
+)
 
 
 @dataclass(frozen=True)
@@ -69,80 +80,14 @@ class Violation:
         return f"{self.rule}: {self.detail}"
 
 
-@dataclass
-class Sent:
-    kind: str
-    text: str | None
-    target: str | None
-    began: float
-    acked: float | None = None
-    id: int | None = None
-
-
-@dataclass
-class Call:
-    """A model call: whose, and for what."""
-
-    who: str
-    question: str
-    incident: int
-    began: float
-    ended: str | None = None
-
-
-@dataclass
-class Case:
-    """One session, as far as its world was told."""
-
-    sends: dict[str, Sent] = field(default_factory=dict)
-    ids: dict[int, str] = field(default_factory=dict)
-    calls: dict[str, Call] = field(default_factory=dict)
-    done: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """In id → the turn and the attempt that answered it, once that was acknowledged."""
-    ended: list[Event] = field(default_factory=list)
-    text: dict[str, tuple[float, list[str]]] = field(default_factory=dict)
-    """Question → when these words of its answer were acknowledged as durable."""
-    runs: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """Run → when its result was acknowledged, and the call."""
-    ran: Counter[str] = field(default_factory=Counter)
-    durable: int = 0
-    words: set[str] = field(default_factory=set)
-    final: list[Record] | None = None
-    present: list[str] = field(default_factory=list)
-    """Who booted, in order, and has not left."""
-    newest: str = ""
-    """Who booted last."""
-
-    def alone(self, who: str) -> bool:
-        """Nobody else has booted since this one did, nor may go on with an earlier boot."""
-        return self.newest == who and set(self.present) <= {who}
-
-    def newest_call(self, event: Event) -> bool:
-        """Whether the newest model call for this event's question is that of its own worker."""
-        question = event["question"] if "question" in event else event["call"].partition("/")[0]
-        asked = [call.who for call in self.calls.values() if call.question == question]
-        return not asked or asked[-1] == event["who"]
-
-    def removed(self, question: str) -> bool:
-        """Whether somebody asked for something that may take this message, or its answer, away: an edit or a
-        regenerate of it, or of one before it. From the moment it is asked for: it may be there already."""
-        own = self.sends.get(question)
-        for send in self.sends.values():
-            if send.kind not in ("edit", "regenerate"):
-                continue
-            target = self.sends.get(send.target or "")
-            if target is None or own is None or own.id is None or target.id is None or target.id <= own.id:
-                return True
-        return False
-
-
-class Checker:
+class Checker(Lives):
     """See the module. `damage`: stored or transmitted bytes may be bad, so that Corrupt and Gap are right
     answers, and what is damaged at rest (`rotten`: its keys) is not judged. `calm`: nothing goes wrong and
     nobody dies, so every turn costs one model call. `allowed`: further types of errors that are right.
     `processes`: these are real, and can be stopped or killed between what happens and their telling it. So
     what is told of an attempt holds only while nobody else can have begun another, and a sender may learn
-    late of a place that it was given long ago."""
+    late of a place that it was given long ago. `tidied`: somebody tidies up, so the raw logs are read as
+    `pieces` says."""
 
     def __init__(
         self,
@@ -154,8 +99,10 @@ class Checker:
         strict: bool = False,
         processes: bool = False,
         jumps: bool = False,
+        tidied: bool = False,
     ) -> None:
         self.violations: list[Violation] = []
+        self.tidied = tidied
         self.rotten: set[str] = set()
         self._damage = damage
         self._calm = calm
@@ -184,8 +131,9 @@ class Checker:
     def _send(self, case: Case, event: Event) -> None:
         if event["token"] not in case.sends:
             case.sends[event["token"]] = Sent(
-                event["kind"], event.get("text"), event.get("target"), event["t"]
+                event["kind"], event.get("text"), event.get("target"), event["t"], event["t"]
             )
+        case.sends[event["token"]].tried = event["t"]
 
     def _sent(self, case: Case, event: Event) -> None:
         send, number = case.sends[event["token"]], event["id"]
@@ -262,6 +210,12 @@ class Checker:
         # Whatever goes wrong, an error of the package's own tree says what to do next.
         if not event["typed"]:
             self._blame("untyped error", f"{event}")
+        elif event["type"] == "Closed" and case.may_be_closed():
+            return
+        elif event.get("upkeep") and event["type"] in ("Refused", "Gap") and case.wiped == math.inf:
+            return  # half of it is emptied: whoever tidies up leaves it alone
+        elif event["type"] in DAMAGED and case.source and not case.forked:
+            return  # a fork that was broken off is a log with a hole, until it is run again
         elif event["type"] not in self._allowed:
             self._blame("wrong error", f"{event}")
 
@@ -287,6 +241,7 @@ class Checker:
     def _shown(self, case: Case, event: Event) -> None:
         messages = event["messages"]
         self._check_users(case, messages, event)
+        self._check_gone(case, messages, event)
         fins = self._check_words(case, messages, event)
         for word, times in Counter(fins).items():
             if times > 1:
@@ -296,15 +251,23 @@ class Checker:
                 self._blame("answered twice", f"{question} has {times} answers: {_brief(event)}")
         for ended in case.ended:
             told = ended["status"] == "completed" and ended["t"] < event["since"] and ended["fin"]
-            if told and ended["fin"] not in fins and not case.removed(ended["question"]):
+            if told and ended["fin"] not in fins and not self._hidden(case, ended["question"], event):
                 self._blame("completed and gone", f"{ended['fin']}: {_brief(event)}")
         self._check_durable(case, messages, event)
+
+    def _hidden(self, case: Case, question: str, event: Event) -> bool:
+        """Whether this message and its answer need not be shown: somebody had it removed, or it stands before
+        the window that was read."""
+        read = event.get("whole", True) or question in [m["id"] for m in event["messages"]]
+        return not read or case.removed(question)
 
     def _check_users(self, case: Case, messages: list[Record], event: Event) -> None:
         users = [m for m in messages if m["role"] == "user"]
         for message in users:
             send = case.sends.get(message["id"])
             text = "".join(part.get("text", "") for part in message["parts"])
+            if text == REDACTED and message["id"] in case.redacting:
+                continue
             if send is None or send.text != text:
                 # Never sent, or not so: corrupt bytes were taken for healthy ones.
                 self._blame("nobody said this", f"{message['id']}: {text!r}: {_brief(event)}")
@@ -338,7 +301,7 @@ class Checker:
                 known = all(a in case.calls and case.calls[a].question == q for q, a in answers)
                 if len(answers) > 1 or not whole or not known:
                     self._blame("nobody said this", f"{words}: {_brief(event)}")
-                elif any(question != asked for question, _ in answers):
+                elif any(question != asked for question, _ in answers) and event.get("whole", True):
                     self._blame("behind another message", f"{words} behind {asked}: {_brief(event)}")
         return fins
 
@@ -346,11 +309,15 @@ class Checker:
         shown = {word for m in messages if m["role"] != "user" for words in words_of(m) for word in words}
         for question, (t, words) in case.text.items():
             missing = [word for word in words if word not in shown]
-            if t < event["since"] and missing and not case.removed(question):
+            if t < event["since"] and missing and not self._hidden(case, question, event):
                 self._blame("durable and gone", f"{missing} of {question}: {_brief(event)}")
         runs = Counter(o["run"] for o in outputs_of(messages) if isinstance(o, dict) and "run" in o)
         for run, (t, call) in case.runs.items():
-            if t < event["since"] and runs[run] != 1 and not case.removed(call.partition("/")[0]):
+            if (
+                t < event["since"]
+                and runs[run] != 1
+                and not self._hidden(case, call.partition("/")[0], event)
+            ):
                 self._blame("result lost", f"{run} of {call} stands {runs[run]} times: {_brief(event)}")
 
     # -- the stored bytes ---------------------------------------------------------------------------------
@@ -358,10 +325,11 @@ class Checker:
     def judge(self, objects: Mapping[str, bytes]) -> None:
         """The end: everything that was acknowledged against every stored byte."""
         for session, case in sorted(self._cases.items()):
-            if not session or any(f"/{session}/" in key for key in self.rotten):
+            names = [name for name in (session, case.source) if name]
+            if not session or any(f"/{name}/" in key for name in names for key in self.rotten):
                 continue  # what was spoilt at rest is not judged: it may only be reported, which `see` does
             try:
-                story = story_of(objects, session)
+                story = story_of(objects, session, tidied=self.tidied)
             except Broken as broken:
                 self._blame("the log is broken", str(broken))
                 continue
@@ -370,19 +338,19 @@ class Checker:
             self._judge_inputs(session, case, story)
             self._judge_turns(session, case, story)
             self._judge_end(session, case, story)
-            snapshot = objects.get(f"sessions/{session}/snapshot.json")
-            if snapshot is not None:
-                self._judge_snapshot(session, snapshot, story)
+            self._judge_snapshot(session, objects, story)
 
     def _judge_inputs(self, session: str, case: Case, story: Story) -> None:
         for record in story.inputs.values():
             token = record.get("key") or record.get("message", {}).get("id")
-            if token not in case.sends:
+            if token not in case.sends and record["kind"] != "deleted":
                 # A sender that slept, or whose store's clock jumped, may send again what had arrived: that is
                 # one message all the same, which the histories show.
                 self._blame("nobody sent this", f"{session}: {record}")
         for number, token in case.ids.items():
             record = story.inputs.get(number, {})
+            if number <= story.log.floor or record.get("kind") == "deleted":
+                continue  # tidied away, once it was applied
             if token not in (record.get("key"), record.get("message", {}).get("id")):
                 self._blame("acknowledged and gone", f"{session}: input {number}, {token}: {record}")
 
@@ -390,10 +358,12 @@ class Checker:
         if case.durable > story.last:
             self._blame("durable and gone", f"{session}: {case.durable} of {story.last} records")
         stored = {word for turn in story.turns for word in turn.words}
-        if case.words - stored:
+        if case.words - stored and not story.log.begins_later:
             self._blame("durable and gone", f"{session}: {sorted(case.words - stored)}")
         told = {(turn.number, turn.status) for turn in story.turns}
         for ended in case.ended:
+            if ended["turn"] <= story.log.turns or ended["t"] <= case.wiped:
+                continue  # what the log said of it is gone; what a trim left of it is in the checkpoint
             if ended["status"] in SEALED and (ended["turn"], ended["status"]) not in told:
                 self._blame("completed and gone", f"{session}: {ended}")
         answered = Counter(n for turn in story.turns if turn.status in SEALED for n in turn.inputs)
@@ -420,19 +390,23 @@ class Checker:
 
     def _judge_end(self, session: str, case: Case, story: Story) -> None:
         """After everybody has settled: nobody is stranded, and the history is what the logs make of it."""
-        if case.final is None:
+        if case.final is None or story.deleted:
             return
         if story.open is not None:
             self._blame("stranded", f"{session}: {story.open} is open")
         turned = {n for turn in story.turns for n in turn.inputs}
         for number, record in story.inputs.items():
-            if number in story.repeats:
+            if number in story.repeats or (story.closed and number not in story.applied):
                 continue
             if number not in story.applied:
                 self._blame("stranded", f"{session}: {record} is owed")
-            elif number not in turned and record["kind"] == "message":
+            elif number not in turned | story.excused and record["kind"] == "message":
                 self._judge_spent(session, story, number, record)
-        users = [m["id"] for m in case.final if m["role"] == "user"]
+        if not story.log.tells_all:
+            return  # a fork of a session without a turn has no checkpoint that would say what it began with
+        owed = {r.get("message", {}).get("id") for n, r in story.inputs.items() if n not in story.applied}
+        late = owed if story.closed else set()  # what came after the end is shown, and never answered
+        users = [m["id"] for m in case.final if m["role"] == "user" and m["id"] not in late]
         if users != story.shelf.users:
             self._blame("not what the log says", f"{session}: {users}, the log says {story.shelf.users}")
         fins = _fins(case.final, story)
@@ -448,26 +422,44 @@ class Checker:
         if not meant and not again:
             self._blame("stranded", f"{session}: {record} was spent, and nobody asked for that")
 
-    def _judge_snapshot(self, session: str, data: bytes, story: Story) -> None:
-        covered, comma, told = data.rpartition(b',"crc":')
-        document = json.loads(data)
+    def _judge_snapshot(self, session: str, objects: Mapping[str, bytes], story: Story) -> None:
+        key = f"sessions/{session}/snapshot.json"
+        if key not in objects:
+            return
+        try:
+            document = document_of(key, objects[key], session)
+            history = history_of(objects, session, document)
+        except Broken as broken:
+            self._blame("snapshot", str(broken))
+            return
         cursor = int(document["lastOutEventId"])
-        if not comma or zlib.crc32(covered) != int(told.rstrip(b"}")):
-            self._blame("snapshot", f"{session}: its checksum is wrong")
-        if document["session"] != session or cursor not in story.shelves:
+        if document["deleted"]:
+            if (
+                not story.log.pieces[0].says("session-deleted")
+                or cursor != story.log.pieces[0].last
+                or history
+            ):
+                self._blame("snapshot", f"{session}: a tombstone at {cursor}, where no deletion is")
+            return
+        begun = story.log.pieces[0] if story.log.pieces else None
+        if begun is not None and begun.says("session-deleted") and cursor < begun.first:
+            return  # the deletion was broken off
+        if cursor not in story.shelves:
             self._blame("snapshot", f"{session}: stands at {cursor}, where no turn's end is")
             return
         shelf, applied = story.shelves[cursor]
-        if story.ends[cursor] != (document["lastOutNonce"], int(document["lastOutFirst"])):
+        nonce, first = story.ends[cursor]
+        begins = int(document["lastOutFirst"])
+        if document["lastOutNonce"] != nonce or not (begins == first or (self.tidied and begins > first)):
             self._blame("snapshot", f"{session}: names another segment at {cursor}")
         highest = int(document["lastInEventId"] or 0)
         if {*range(1, highest + 1), *document["inApplied"]} - story.repeats != applied - story.repeats:
             self._blame(
                 "snapshot", f"{session}: {highest} and {document['inApplied']} applied, not {applied}"
             )
-        users = [m["id"] for m in document["messages"] if m["role"] == "user"]
-        fins = _fins(document["messages"], story)
-        if (users, fins) != (shelf.users, shelf.fins):
+        users = [m["id"] for m in history if m["role"] == "user"]
+        fins = _fins(history, story)
+        if (users, fins) != (shelf.users, shelf.fins) and story.log.tells_all:
             self._blame("snapshot", f"{session}: holds {users} {fins}, the log {shelf.users} {shelf.fins}")
 
 
@@ -475,6 +467,7 @@ def _fins(messages: list[Record], story: Story) -> list[str]:
     """The last words of the answers that completed turns gave, as they stand in these messages. One that was
     said whole may also stand in a turn that was stopped then, which nobody promises."""
     ended = {word for turn in story.turns if turn.status == "completed" for word in turn.fins}
+    ended |= story.known
     found = [word for m in messages if m["role"] != "user" for words in words_of(m) for word in words]
     return [word for word in found if word.endswith(".fin") and word in ended]
 

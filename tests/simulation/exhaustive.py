@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 import click
 from checker import Violation
+from kept_stories import KEPT
+from narrow import narrow
 from searching import Path, Search
 from smallworld import Broke, SmallWorld
 from stored import story_of
@@ -42,10 +44,10 @@ def play(story: Story, path: Path, calls: list[int]) -> None:
     """One schedule of a story, judged. Raises Broke; `calls` is told how many requests it made."""
     small = SmallWorld(path, faults=story.faults, calm=story.calm)
     try:
-        with small.world:
+        with small.world, narrow():
             story.told(small)
             small.world.run()
-            if not small.struck and not small.tidied:
+            if not small.struck and not small.doom and not small.tidied:
                 _nobody_waits(small)
             small.settle_all()
     except Stuck as stuck:
@@ -90,7 +92,7 @@ def explore(story: Story, *, full: bool = False, most: int | None = None) -> Fou
 def replay(story: Story, choices: Sequence[int]) -> SmallWorld:
     """The same schedule again, for a look at its journal and objects."""
     small = SmallWorld(Path(Search(10**6), tuple(choices), 0), faults=story.faults, calm=story.calm)
-    with small.world:
+    with small.world, narrow():
         story.told(small)
         try:
             small.world.run()
@@ -106,7 +108,7 @@ def replay(story: Story, choices: Sequence[int]) -> SmallWorld:
 def main(full: bool, names: tuple[str, ...]) -> None:
     """Search every story."""
     total = calls = broken = 0
-    for story in STORIES:
+    for story in [*STORIES, *KEPT]:
         if names and story.name not in names:
             continue
         began = time.process_time()

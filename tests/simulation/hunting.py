@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import exhaustive
 import tampering
+from kept_stories import KEPT
 from mutating import Mutant
 from stories import STORIES
 from world import run_seed
@@ -47,6 +48,20 @@ BEST = {
     "followed": ("unpack-off-by-one",),
     "doomed": ("budget-never-ends", "no-pause", "give-up-forgets"),
     "deadly": ("claim-not-counted",),
+    "fast clock": ("gc-by-own-clock",),
+    "slow gc": ("gc-reads-first",),
+    "merged meanwhile": ("gc-opens-what-it-listed",),
+    "sealed again": ("block-name-again",),
+    "trimmed": ("trim-past-checkpoint",),
+    "covered": ("trim-cuts-newest-turn",),
+    "newest turn": ("compact-newest-turn",),
+    "swept": ("fence-swept",),
+    "sealed before": ("block-not-rewritten", "redact-forgets-segments"),
+    "windowed": ("window-is-all",),
+    "large": ("value-after-record",),
+    "unseen": ("names-unseen-snapshot",),
+    "deleted": ("delete-without-fence",),
+    "redacted": ("redact-forgets-copies",),
     "damage": (
         "chain-unchecked",
         "gap-is-history",
@@ -120,7 +135,7 @@ def _rounds(name: str) -> Iterator[tuple[str, str, int, int]]:
     if name == "damage":
         yield _damage()
         return
-    for story in STORIES:
+    for story in [*STORIES, *KEPT]:
         if story.name == name:
             found = exhaustive.explore(story)
             rule = found.broken.rule if found.broken else ""

@@ -25,14 +25,16 @@ from breaking import append_elsewhere, keep_plan, put_with_retries, save_ahead, 
 from hunting import table
 from mutating import Edit, Mutant
 
-from snapshotter import incoming, loading, saving, sending
+from snapshotter import blocks, incoming, loading, saving, sending, values
 from snapshotter.chunkwriter import ChunkWriter
 from snapshotter.claiming import Claiming
 from snapshotter.core import budget, cleanup, edits, moves, queue, snapshot
+from snapshotter.core.chain import Chain
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
 from snapshotter.core.openturn import OpenTurn
 from snapshotter.loading import Loaded
+from snapshotter.maintenance import compacting, deleting, redacting, sweeping, trimming
 from snapshotter.scribe import Scribe
 from snapshotter.session import Session
 from snapshotter.watch import Watch
@@ -398,7 +400,111 @@ if kind == "finish" and not self.strict:
     ),
 ]
 
-MUTANTS = [*STREAMS, *SNAPSHOTS, *WORKERS]
+KEEPING = [
+    _mutant(
+        "gc-by-own-clock",
+        "gc trusts its own clock, which is two days ahead",
+        (sweeping._old, "shelf.date_ms)", "bench.store.clock.now_ms())"),
+    ),
+    _mutant(
+        "gc-reads-first",
+        "gc reads what is named before it lists what there is",
+        (sweeping._gc, "shelves = {", "early = bench.store.get(keys.snapshot(bench.sid))\nshelves = {"),
+        (sweeping._gc, "blob = bench.store.get(key)", "blob = early"),
+    ),
+    _mutant(
+        "gc-opens-what-it-listed",
+        "gc opens only those blocks that were there when it listed them",
+        (
+            sweeping._unnamed,
+            'for row in found.get("blocks") or ()',
+            'for row in found.get("blocks") or ()} & {_name(e).decode() for e in shelves["blocks"].entries',
+        ),
+    ),
+    _mutant(
+        "block-name-again",
+        "a block is named after its content alone: another sealing of the same has the same name",
+        (blocks.put, "nonce = store.clock.token()", 'nonce = "once"'),
+    ),
+    _mutant(
+        "trim-past-checkpoint",
+        "a trim deletes what is old, whether the checkpoint covers it or not",
+        (
+            trimming._trim,
+            "_doomed(bench, places, date_ms, cut, keep)",
+            "_doomed(bench, places[:-1], date_ms, keys.MAX, keep)",
+        ),
+    ),
+    _mutant(
+        "trim-cuts-newest-turn",
+        "a trim leaves nothing of the newest turn that it covers",
+        (
+            trimming._trim,
+            "_doomed(bench, places, date_ms, cut, keep)",
+            "_doomed(bench, places, date_ms, cursor_of(base.document) + 1, keep)",
+        ),
+    ),
+    _mutant(
+        "compact-newest-turn",
+        "a compaction takes the newest turn, too",
+        (compacting.settled, "waiting.append(current)", "yield current"),
+    ),
+    _mutant(
+        "fence-swept",
+        "gc sweeps the fence of a deletion with what is below it",
+        (sweeping._emptied, "for place in places[:-1]:", "for place in places:"),
+        (
+            sweeping._emptied,
+            'int(document.get("lastOutFirst") or 0)',
+            'int(document.get("lastOutFirst") or 0) + 1',
+        ),
+    ),
+    _mutant(
+        "block-not-rewritten",
+        "a block in which a message has changed stays as it is",
+        (Chain.set, "span.dirty = True", "pass"),
+    ),
+    _mutant(
+        "window-is-all",
+        "what a window does not hold is not there: nobody asks for more",
+        (Chain.find, "if self.partial and", "if False and"),
+    ),
+    _mutant(
+        "value-after-record",
+        "a large message is stored after the record that names it",
+        (
+            values.moved,
+            "(put(store, sid, data), data)",
+            '({"key": name_of(data, store.clock.token()), "bytes": len(data)}, data)',
+        ),
+    ),
+    _mutant(
+        "names-unseen-snapshot",
+        "a checkpoint takes over blocks that the snapshot which it replaces does not name",
+        (saving._may_replace, "if not named(document).issuperset(names):", "if False:"),
+    ),
+    _mutant(
+        "delete-without-fence",
+        "a deletion says so in the snapshot alone",
+        (
+            deleting._delete,
+            "fence, spent = _write_fence(bench, fold, position, date_ms)",
+            "fence, spent = position, fold.inputs.last",
+        ),
+    ),
+    _mutant(
+        "redact-forgets-copies",
+        "a redaction leaves old blocks, values and checkpoints",
+        (redacting._redact, "_forget(bench, listed, blanker.values | apart)", "pass"),
+    ),
+    _mutant(
+        "redact-forgets-segments",
+        "a redaction leaves the logs as they are",
+        (redacting._redact, "while _rewrite(bench, target, calls):", "while False:"),
+    ),
+]
+
+MUTANTS = [*STREAMS, *SNAPSHOTS, *WORKERS, *KEEPING]
 
 
 @click.command()

@@ -11,9 +11,11 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from snapshotter.core.blocks import DEFAULT, Sizes
 from streams.testing.simulation import Weather
 
 PROFILES = {"calm": 15, "flaky": 35, "stormy": 25, "lying": 10, "corrupting": 15}
+_ASIDE = {"answer": 45, "stop": 15, "edit": 15, "regenerate": 15, "look": 10, "action": 10, "close": 2}
 FLAVOURS = ("say", "say", "say", "tool", "ask", "client")
 
 
@@ -30,8 +32,8 @@ class Fate:
 
 @dataclass(frozen=True)
 class Deed:
-    """`kind`: say, again, stop, edit, regenerate, answer, look, deliver, jump (the store's clock; else
-    `jump_ms` is the worker's). `token` names a message."""
+    """`kind`: say, again, stop, edit, regenerate, answer, look, action, close, deliver, jump (the store's
+    clock; else `jump_ms` is the worker's), or what a keeper does (see `keepers`). `token` names a message."""
 
     at: float
     kind: str
@@ -46,7 +48,8 @@ class Deed:
 
 @dataclass(frozen=True)
 class Plan:
-    """`trusted` False: the engine has to find out whether the store keeps its conditions."""
+    """`trusted` False: the engine has to find out whether the store keeps its conditions. `kept`: somebody
+    tidies up. `sizes`: of snapshots, blocks and values."""
 
     seed: int
     profile: str
@@ -54,6 +57,8 @@ class Plan:
     deeds: tuple[Deed, ...]
     trusted: bool = True
     pace: float = 0.2
+    kept: bool = False
+    sizes: Sizes = DEFAULT
 
     @property
     def damage(self) -> bool:
@@ -73,7 +78,7 @@ def plan_of(seed: int) -> Plan:
     sessions = dice.choices((1, 2, 3), (75, 18, 7))[0]
     busy = 3 if dice.random() < 0.03 else 1
     for number in range(1, sessions + 1):
-        _talk(dice, deeds, f"s{number}", profile, busy * dice.choices((1, 2, 3, 4), (45, 30, 15, 10))[0])
+        talk(dice, deeds, f"s{number}", profile, busy * dice.choices((1, 2, 3, 4), (45, 30, 15, 10))[0])
     if profile != "calm" and dice.random() < 0.05:
         jump = dice.choice((-600_000, 30_000, 14_400_000))
         deeds.append(Deed(dice.random() * 30, "jump", "", jump_ms=jump))
@@ -118,11 +123,13 @@ def _weather(dice: random.Random, profile: str) -> Weather:
     )
 
 
-def _talk(dice: random.Random, deeds: list[Deed], session: str, profile: str, messages: int) -> None:
+def talk(
+    dice: random.Random, deeds: list[Deed], session: str, profile: str, messages: int, day: int = 1
+) -> None:
     """What happens to one session."""
     at, tokens = 0.0, list[str]()
     for number in range(1, messages + 1):
-        token = f"{session}q{number}"
+        token = f"{session}q{number}" if day == 1 else f"{session}d{day}q{number}"
         tokens.append(token)
         at += dice.choice((0.0, 0.5, 3.0, 12.0, 40.0)) * dice.random()
         text = f"{token} {dice.choice(FLAVOURS)} {dice.randint(1, 6)}"
@@ -131,23 +138,27 @@ def _talk(dice: random.Random, deeds: list[Deed], session: str, profile: str, me
             deeds.append(Deed(at + dice.random() * 4, "again", session, token, text))
         for _ in range(dice.choices((0, 1, 2, 3), (8, 62, 24, 6))[0]):
             deeds.append(_delivery(dice, session, token, at, profile))
-        at = _aside(dice, deeds, session, tokens, at)
+        at = _aside(dice, deeds, session, tokens, at, day)
     if dice.random() < 0.3:
         deeds.append(Deed(at + dice.random() * 10, "look", session))
 
 
-def _aside(dice: random.Random, deeds: list[Deed], session: str, tokens: list[str], at: float) -> float:
+def _aside(
+    dice: random.Random, deeds: list[Deed], session: str, tokens: list[str], at: float, day: int
+) -> float:
     """What else a person may do after a message; returns the time by then."""
     if dice.random() < 0.5:
         return at
-    token, n = dice.choice(tokens), len(deeds)
+    token, n = dice.choice(tokens), f"{day if day > 1 else ''}{len(deeds)}"
     at += dice.random() * 8
-    kind = dice.choices(("answer", "stop", "edit", "regenerate", "look"), (45, 15, 15, 15, 10))[0]
+    kind = dice.choices(tuple(_ASIDE), tuple(_ASIDE.values()))[0]
     text, target = "", ""
     if kind == "edit":
         target, token = token, f"{session}e{n}"
         tokens.append(token)
         text = f"{token} {dice.choice(FLAVOURS)} {dice.randint(1, 6)}"
+    elif kind in ("action", "close"):
+        token = f"{session}k{n}"
     elif kind in ("stop", "regenerate"):
         target, token = token, f"{session}k{n}"
     deeds.append(Deed(at, kind, session, token, text, target))
@@ -161,6 +172,7 @@ def _aside(dice: random.Random, deeds: list[Deed], session: str, tokens: list[st
 def _delivery(dice: random.Random, session: str, token: str, at: float, profile: str) -> Deed:
     at += dice.choice((0.0, 0.2, 2.0, 30.0)) * dice.random()
     options: dict[str, Any] = {"durability": dice.choice(("stream", "stream", "live", "steps"))}
+    options["window"] = dice.choice((None, None, 1, 3))
     if profile == "calm":
         return Deed(at, "deliver", session, token, options=options)
     options["skew_ms"] = dice.choice((0, 0, 0, -200_000, 86_400_000, 1500))

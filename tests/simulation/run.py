@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import click
 from plan import plan_of
 from shrink import shrink, told
+from upkeeping import kept
 from world import run_seed
 
 BATCH = 50
@@ -87,7 +88,7 @@ def main(seeds: int, first: int, jobs: int, minutes: float | None, shrunk: int) 
     for seed, violations in sorted(total.failed):
         click.echo(f"\nseed {seed}: {len(violations)} violations, the first:\n  {violations[0]}")
     for seed, _ in sorted(total.failed)[:shrunk]:
-        plan = plan_of(seed)
+        plan = kept(plan_of(seed))
         without, report = shrink(lambda left_out, seed=seed: run_seed(seed, without=left_out))
         click.echo(f"\nseed {seed}, made small ({plan.profile}, {plan.weather}):")
         for line in told(plan, without, report):

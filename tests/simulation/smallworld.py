@@ -34,6 +34,7 @@ from checker import Checker, Violation
 from searching import Path
 from timely import Timely
 
+from snapshotter.core.blocks import DEFAULT
 from snapshotter.database import Database
 from streams.buckets.base import Blob, Head, Page, Written
 from streams.buckets.memory import MemoryBucket, Space
@@ -60,11 +61,13 @@ class Broke(BaseException):
 class SmallWorld(Cast):
     """`faults`: how many may happen; `calm`: none will, nor does anybody die, so nothing is paid twice.
     `struck` lists those that did, `calls` counts requests. For stories: to read a key that contains `deadly`
-    kills; `sleep` is in seconds; `tidied`: somebody tidies up, so the raw logs do not tell all."""
+    kills; `sleep` is in seconds; `tidied`: somebody tidies up; `sizes`: thresholds of blocks and values;
+    `doom`: faults that happen in any case: (process, verb, room of the key, its n-th such request) → what."""
 
     def __init__(self, path: Path, *, faults: int = 0, calm: bool = False) -> None:
         self.world = World(pick=self._pick, limit=200_000)
         self.space = Space()
+        self.clock = self.world.process("store")
         self.struck: list[tuple[str, int, str]] = []
         self.calls = 0
         self.receipts: dict[str, int] = {}
@@ -73,6 +76,9 @@ class SmallWorld(Cast):
         self.deadly = ""
         self.sleep = SLEEP
         self.tidied = False
+        self.sizes = DEFAULT
+        self.doom: dict[tuple[str, str, str, int], str] = {}
+        self._doomed: Counter[tuple[str, str, str]] = Counter()
         self.journal: list[dict[str, Any]] = []
         self._timely = Timely(self.checker, exact=not faults)
         self._path = path
@@ -87,14 +93,14 @@ class SmallWorld(Cast):
 
     # -- who acts -----------------------------------------------------------------------------------------
 
-    def process(self, name: str) -> tuple[Process, Database]:
+    def process(self, name: str, **options: Any) -> tuple[Process, Database]:
         """A new process, and its database."""
-        made = self.world.process(name)
-        return made, Database(SmallBucket(self, made), made)
+        made = self.world.process(name, **options)
+        return made, Database(SmallBucket(self, made), made, sizes=self.sizes)
 
-    def client(self, name: str, act: Callable[[Database, str], object]) -> None:
+    def client(self, name: str, act: Callable[[Database, str], object], **options: Any) -> None:
         """A process that does something, and ends."""
-        process, db = self.process(name)
+        process, db = self.process(name, **options)
         process.start(lambda: act(db, name))
 
     def deliver(
@@ -105,10 +111,11 @@ class SmallWorld(Cast):
         times: int = 1,
         redeliveries: int = 1,
         pause: float = REDELIVERED,
+        name: str = "",
         **options: Any,
     ) -> None:
         """A queue brings this message to a worker, and again, after a pause, while it is not acknowledged."""
-        name = f"w{len(self.world.processes)}"
+        name = name or f"w{len(self.world.processes)}"
         process, db = self.process(name)
         worker = kind(db, SESSION, name, self.tell, None, 0.0)
         receipt = {"session": SESSION, "id": self.receipts[token]}
@@ -150,8 +157,8 @@ class SmallWorld(Cast):
             "last", lambda db, _: (db.clock.sleep(300.0), self.settle(db, SESSION, pace=0.0, final=True))
         )
         self.world.run()
-        if not self.tidied:
-            self.checker.judge(self.objects())
+        self.checker.tidied = self.tidied
+        self.checker.judge(self.objects())
         self.stop_if_broken()
 
     def stop_if_broken(self) -> None:
@@ -201,10 +208,14 @@ class SmallWorld(Cast):
         learner = strand if strand.startswith("gather-") else process.name
         self._told[learner] = hash((self._told.get(learner), self.world.now, what))
 
-    def fault(self, process: Process, verb: str) -> str:
+    def fault(self, process: Process, verb: str, key: str) -> str:
         """What goes wrong with this request; "" for nothing."""
         self.calls += 1
         self._asked[process.name] += 1
+        room = process.name, verb, f"{key.partition('/')[0]}/"
+        self._doomed[room] += 1
+        if (*room, self._doomed[room]) in self.doom:
+            return self.doom[*room, self._doomed[room]]
         if self.world.now < self._away.get(process.name, 0.0):
             return "refused"
         if self.settling or len(self.struck) >= self._faults:
@@ -254,7 +265,7 @@ class SmallBucket:
     def __init__(self, small: SmallWorld, process: Process) -> None:
         self._small = small
         self._process = process
-        self._inner = MemoryBucket(process, space=small.space)
+        self._inner = MemoryBucket(small.clock, space=small.space)
 
     def get(self, key: str) -> Blob | None:
         if self._small.deadly and self._small.deadly in key:
@@ -285,7 +296,7 @@ class SmallBucket:
     def _do(self, verb: str, key: str, effect: Callable[[], Any]) -> Any:
         small, process = self._small, self._process
         small.gate()
-        fault = small.fault(process, verb)
+        fault = small.fault(process, verb, key)
         if fault == "killed":
             self._die()
         if fault == "asleep":

@@ -1,89 +1,21 @@
-"""The stored bytes, read by themselves: segments, records, and what they say of the history.
+"""What the stored records of a session say of its history.
 
-Written from FORMAT.md alone. Imports neither the engine nor its codec, so that a mistake of theirs is not
-made again here. `Shelf` is the little that a history can be judged by: the user messages in order, and
-between them the words with which each completed answer ended.
+Written from FORMAT.md and SEMANTICS.md alone, as `pieces` is, which reads the bytes. `Shelf` is the little
+that a history can be judged by: the user messages in order, and between them the words with which each
+completed answer ended.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Record = dict[str, Any]
+from pieces import Broken, Log, Piece, Record, filled, history_of, inputs_of, log_of, pieces_of
+
 WORD = re.compile(r"([\w-]+)~([\w-]+)\.(\d+|fin)")
 SEALED = ("completed", "error", "aborted", "exhausted")
-_KEY = re.compile(r"(in|out)/([^/]+)/(\d{16})-(\d+)\.jsonl")
-
-
-class Broken(Exception):
-    """Stored bytes that do not hold together. `key` names the object."""
-
-    def __init__(self, key: str, why: str) -> None:
-        super().__init__(f"{key}: {why}")
-        self.key = key
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One segment: its header, its records as stored."""
-
-    key: str
-    head: Record
-    records: list[Record]
-
-
-def read_piece(key: str, data: bytes) -> Piece:
-    """Raises Broken for anything that FORMAT.md does not allow."""
-    line, _, body = data.partition(b"\n")
-    try:
-        head = json.loads(line)
-        records = [json.loads(row) for row in body.split(b"\n") if row]
-    except ValueError as error:
-        raise Broken(key, f"no JSON: {error}") from error
-    covered, comma, told = line.rpartition(b',"hcrc":')
-    if not comma or zlib.crc32(covered) != int(told.rstrip(b"}")):
-        raise Broken(key, "the header's checksum is wrong")
-    if zlib.crc32(body) != head["crc"]:
-        raise Broken(key, "the checksum is wrong")
-    match = _KEY.fullmatch(key)
-    if match is None or (match[1], int(match[4])) != (head["log"], head["first"]):
-        raise Broken(key, "its name is not its header's")
-    if int(match[3]) != 9999999999999999 - head["first"]:
-        raise Broken(key, "its name does not count down")
-    expect = head["first"]
-    for record in records:
-        if record["id"] != expect:
-            raise Broken(key, f"record {record['id']} stands where {expect} is due")
-        expect += len(record.get("cuts", "1"))
-    if head["last"] != expect - 1:
-        raise Broken(key, f"ends at {expect - 1}, says {head['last']}")
-    return Piece(key, head, records)
-
-
-def pieces_of(objects: Mapping[str, bytes], log: str, sid: str) -> list[Piece]:
-    """The segments of a log in order; raises Broken unless they are one chain without a hole."""
-    found = [read_piece(key, data) for key, data in objects.items() if key.startswith(f"{log}/{sid}/")]
-    found.sort(key=lambda piece: piece.head["first"])
-    expect, nonce, epoch = 1, None, 0
-    for piece in found:
-        head = piece.head
-        if head["first"] != expect:
-            raise Broken(piece.key, f"begins at {head['first']}, due is {expect}")
-        if log == "out":
-            if head.get("prev") != nonce:
-                raise Broken(piece.key, "does not continue the one before")
-            if head["epoch"] < epoch:
-                raise Broken(piece.key, "an older worker wrote behind a newer one")
-            epoch = head["epoch"]
-        elif len(piece.records) != 1:
-            raise Broken(piece.key, "an in segment holds one record")
-        expect, nonce = head["last"] + 1, head["nonce"]
-    return found
 
 
 @dataclass
@@ -148,9 +80,9 @@ class Shelf:
                 heirs |= {name: message for name, heir in heirs.items() if heir == replaced}
                 heirs |= {target: message, replaced: message}
             elif record["kind"] == "message" and record["message"]["role"] == "user":
-                self._add(record["message"]["id"])
+                self.add(record["message"]["id"])
 
-    def _add(self, message: str) -> None:
+    def add(self, message: str) -> None:
         if message not in self.placed:
             self.placed.add(message)
             self.rows.append(message)
@@ -160,7 +92,7 @@ class Shelf:
             return
         if target in self.rows:
             del self.rows[self.rows.index(target) :]
-        self._add(message)
+        self.add(message)
 
     def _cut(self, message: str | None) -> None:
         found = self.answer(message) if message else None
@@ -193,6 +125,13 @@ class Story:
     """Segment's last id → the history there and the applied inputs."""
     shelf: Shelf = field(init=False)
     problems: list[str] = field(default_factory=list)
+    log: Log = field(default_factory=lambda: Log([]))
+    known: set[str] = field(default_factory=set)
+    """The last words in the history of the checkpoint that a trimmed log stands behind."""
+    excused: set[int] = field(default_factory=set)
+    """Inputs that were done before the log begins, or before the session began anew."""
+    closed: bool = False
+    deleted: bool = False
 
     def __post_init__(self) -> None:
         self.shelf = Shelf(self.inputs)
@@ -208,20 +147,47 @@ class Story:
         return found
 
 
-def story_of(objects: Mapping[str, bytes], sid: str) -> Story:
-    """Raises Broken where a log does not hold together; what a single writer must not do is in `problems`."""
-    story = Story({p.head["first"]: p.records[0] for p in pieces_of(objects, "in", sid)})
-    for piece in pieces_of(objects, "out", sid):
+def story_of(objects: Mapping[str, bytes], sid: str, *, tidied: bool = False) -> Story:
+    """Raises Broken where a log does not hold together; what a single writer must not do is in `problems`.
+    `tidied`: somebody tidies up, so the logs may be merged, trimmed or deleted (see `pieces`)."""
+    log = log_of(objects, sid) if tidied else Log(pieces_of(objects, "out", sid))
+    story = Story(inputs_of(objects, sid, log.floor), log=log)
+    if log.base is not None:
+        _begin(story, log, history_of(objects, sid, log.base))
+    for piece in log.pieces:
+        merged = tidied and piece.says("turn-complete")  # the segments of several runs, perhaps
         for record in piece.records:
-            _tell(story, record, piece)
-        story.last = piece.head["last"]
-        story.ends[story.last] = (piece.head["nonce"], piece.head["first"])
+            _tell(story, filled(objects, sid, record), piece, merged)
+        story.last = piece.last
+        story.ends[story.last] = (piece.head["nonce"], piece.first)
         if story.open is None:
             story.shelves[story.last] = (story.shelf.copy(), frozenset(story.applied))
     return story
 
 
-def _tell(story: Story, record: Record, piece: Piece) -> None:
+def _begin(story: Story, log: Log, history: list[Record]) -> None:
+    """A trimmed log: what its checkpoint says comes first."""
+    base = log.base
+    assert base is not None
+    for message in history:
+        if message["role"] == "user":
+            story.shelf.add(message["id"])
+        else:
+            fins = [word for words in words_of(message) for word in words if word.endswith(".fin")]
+            story.shelf.rows.append(Answer(message["id"], fins))
+            story.known.update(fins)
+    story.applied = {*range(1, log.floor + 1), *base["inApplied"]}
+    story.settled, story.excused = set(story.applied), set(story.applied)
+    story.last = int(base["lastOutEventId"])
+    story.closed = base["closed"]
+    story.ends[story.last] = (base["lastOutNonce"], int(base["lastOutFirst"]))
+    story.shelves[story.last] = (story.shelf.copy(), frozenset(story.applied))
+    newest = next((r for p in log.below for r in p.records if r.get("control") == "turn-start"), None)
+    if newest is not None and not set(newest["inputs"]) <= set(story.inputs):
+        raise Broken(log.below[0].key, f"what {newest['inputs']} was is not there any more")
+
+
+def _tell(story: Story, record: Record, piece: Piece, merged: bool) -> None:
     control = record.get("control")
     turn = story.open
     if control in ("turn-start", "input-applied") and not set(record["inputs"]) <= set(story.inputs):
@@ -243,15 +209,31 @@ def _tell(story: Story, record: Record, piece: Piece) -> None:
         story.settled.update(record["inputs"])
     elif control == "fence" and record["why"] == "boot":
         story.claims += 1
+    elif control in ("session-closed", "session-deleted") or control == "fence":
+        _end(story, record)
     elif "chunk" in record:
         if turn is None:
             story.problems.append(f"{record['id']}: a chunk of no turn")
-        elif turn.run != piece.head["run"]:
+        elif turn.run != piece.head["run"] and not merged:
             story.problems.append(f"{record['id']}: a chunk of {piece.head['run']} in a turn of {turn.run}")
         else:
             words = record["chunk"].get("delta", "").split()
             turn.words.update(words)
             turn.fins.update(word for word in words if word.endswith(".fin"))
+
+
+def _end(story: Story, record: Record) -> None:
+    """The session is closed or deleted, or begins anew."""
+    if record.get("why") == "edit":
+        return
+    story.closed = record["control"] == "session-closed"
+    if story.closed:
+        return
+    story.deleted = record["control"] == "session-deleted"
+    story.open, story.shelf = None, Shelf(story.inputs)
+    story.excused.update(range(1, record.get("for", 0) + 1))
+    story.applied.update(story.excused)
+    story.settled.update(story.applied)
 
 
 def _start(story: Story, record: Record) -> None:

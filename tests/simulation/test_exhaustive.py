@@ -7,6 +7,7 @@ from itertools import pairwise, product
 import pytest
 import tampering
 from exhaustive import explore, replay
+from kept_stories import KEPT
 from mutants import MUTANTS
 from searching import Path, Search
 from smallworld import READ_FAULTS, WRITE_FAULTS
@@ -15,7 +16,7 @@ from stories import STORIES, Story
 BY_NAME = {(story.name, story.faults): story for story in STORIES}
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: f"{story.name} {story.faults}")
+@pytest.mark.parametrize("story", [*STORIES, *KEPT], ids=lambda story: f"{story.name} {story.faults}")
 def test_no_schedule_breaks_a_promise(story: Story) -> None:
     found = explore(story)
     assert found.broken is None, f"{found.broken}; faults {found.struck}, choices {found.choices}"

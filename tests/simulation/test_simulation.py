@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from keepers import KINDS
 from plan import FLAVOURS, PROFILES, plan_of
 from run import Tally, run_batch
 from shrink import shrink, told
+from upkeeping import TWO_DAYS, kept
 from world import Item, Report, run_seed
 
+from snapshotter.core.blocks import DEFAULT
 from streams.testing.simulation import FAULTS
 from streams.writer import Writer
 
@@ -42,18 +45,34 @@ def test_the_worlds_are_not_idle(tally: Tally) -> None:
     assert {name for name in ("kill", "freeze", "thawed", "zombie") if tally.fates[name] < 20} == set()
     expected = {"booted", "busy", "fenced", "model-call", "tool-run", "durable", "turn-ended", "send-failed"}
     assert {name for name in expected if tally.seen[name] < 10} == set()
+    tidying = {"upkeep", "deleted", "created", "forked", "redacted", "exported", "rebuilt", "acted"}
+    assert {name for name in tidying if tally.seen[name] < 5} == set()
 
 
 def test_the_plans_have_everything_that_people_do() -> None:
     deeds = [deed for seed in range(300) for deed in plan_of(seed).deeds]
     kinds = {deed.kind for deed in deeds}
-    assert kinds == {"say", "again", "stop", "edit", "regenerate", "answer", "look", "deliver", "jump"}
+    assert kinds == {
+        "say", "again", "stop", "edit", "regenerate", "answer", "look", "action", "close", "deliver", "jump"
+    }  # fmt: skip
     assert {deed.fate.kind for deed in deeds if deed.fate} == {"kill", "freeze", "raise", "signal"}
     assert {deed.text.split()[1] for deed in deeds if deed.text} == set(FLAVOURS)
     assert {option for deed in deeds for option, given in deed.options.items() if given} >= {
-        "claim", "takeover", "receipt", "deadline", "overlap", "skew_ms"
+        "claim", "takeover", "receipt", "deadline", "overlap", "skew_ms", "window"
     }  # fmt: skip
     assert any(deed.jump_ms for deed in deeds)
+
+
+def test_some_plans_go_on_for_days_and_everybody_tidies_up() -> None:
+    plans = [kept(plan_of(seed)) for seed in range(600)]
+    tidied = [plan for plan in plans if plan.kept]
+    assert 0.25 < len(tidied) / len(plans) < 0.45
+    deeds = [deed for plan in tidied for deed in plan.deeds]
+    assert {deed.kind for deed in deeds} >= set(KINDS) | {"jump"}
+    assert {deed.fate.seconds for deed in deeds if deed.fate} >= {TWO_DAYS}
+    assert {deed.kind for deed in deeds if deed.fate and deed.fate.kind == "kill"} >= set(KINDS) - {"create"}
+    assert {plan.sizes == DEFAULT for plan in tidied} == {True, False}
+    assert all(plan.end > 1300.0 for plan in tidied)
 
 
 @pytest.mark.parametrize("hash_seeds", [("1", "2")])

@@ -27,7 +27,10 @@ from agent import Worker
 from cast import Cast
 from checker import Checker, Violation
 from encrypted import EncryptedStore, is_encrypted
+from keepers import KINDS, Keeper
+from narrow import narrow
 from plan import Deed, Plan, plan_of
+from upkeeping import kept
 
 from snapshotter.database import Database
 from streams.testing.simulation import Process, SimBucket, SimStore, Stuck, World
@@ -71,7 +74,8 @@ def run_seed(
     with ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)
-        return Simulation(plan_of(seed), without, trace).run()
+        stack.enter_context(narrow())
+        return Simulation(kept(plan_of(seed)), without, trace).run()
 
 
 class Simulation(Cast):
@@ -98,6 +102,7 @@ class Simulation(Cast):
             calm=plan.profile == "calm",
             allowed=allowed,
             jumps=any(deed.kind == "jump" for deed in plan.deeds),
+            tidied=plan.kept,
         )
         self.report = Report(plan.seed, plan.profile)
         self.receipts: dict[str, int] = {}
@@ -156,8 +161,9 @@ class Simulation(Cast):
 
     def _close(self) -> None:
         process, bucket = self.process("last")
-        db = Database(bucket, process)
-        sessions = sorted({deed.session for deed in self.plan.deeds if deed.session})
+        db = Database(bucket, process, sizes=self.plan.sizes)
+        forks = {deed.target for deed in self.plan.deeds if deed.kind == "fork"}
+        sessions = sorted({deed.session for deed in self.plan.deeds if deed.session} | forks)
         pace, whole = self.plan.pace, not self.plan.weather.unfenced and not self.store.rotten
         process.start(lambda: [self.settle(db, session, pace=pace, final=whole) for session in sessions])
 
@@ -170,8 +176,15 @@ class Simulation(Cast):
         if deed.kind == "jump":
             self.store.clock.jump(deed.jump_ms)
             return
-        process, bucket = self.process(f"c{index}")
-        db = Database(bucket, process)
+        process, bucket = self.process(f"c{index}", skew_ms=deed.options.get("skew_ms", 0))
+        db = Database(bucket, process, sizes=self.plan.sizes)
+        if deed.kind in KINDS:
+            if deed.fate is not None and ("fate", index) not in self.without:
+                self.report.items.append(("fate", index))
+                self._prepare(process, bucket, deed.fate)
+            keeper = Keeper(db, process.name, self.tell, self.store, damage=self.plan.damage)
+            process.start(lambda: keeper.run(deed))
+            return
         process.start(lambda: self.act(db, process.name, deed))
 
     # -- the queue and its workers ------------------------------------------------------------------------
@@ -190,10 +203,14 @@ class Simulation(Cast):
         if fate is not None:
             self.report.items.append(("fate", index))
             self._prepare(process, bucket, fate)
-        db = Database(bucket, process, durability=deed.options.get("durability", "stream"))
+        db = Database(
+            bucket, process, durability=deed.options.get("durability", "stream"), sizes=self.plan.sizes
+        )
         worker = Worker(db, deed.session, name, self.tell, fate, self.plan.pace)
         options = {
-            key: deed.options[key] for key in ("takeover", "deadline", "overlap") if key in deed.options
+            key: deed.options[key]
+            for key in ("takeover", "deadline", "overlap", "window")
+            if key in deed.options
         }
         options["claim"] = deed.options.get("claim", False)
         options["delivery"] = times
