@@ -7,15 +7,17 @@ by `s3+obstore://` (or by the first of our drivers that took part).
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from benchmarks.common import ROOT, Table, median
 from benchmarks.flat import Growth
-from benchmarks.peers.measure import LATENCY, Found
+from benchmarks.peers.measure import LATENCY, WARM, Found
 from benchmarks.peers.proxy import Cost
 from benchmarks.samples import peers_turn, short_turn
 from benchmarks.texts import SHORT, TURN
@@ -96,9 +98,10 @@ def _turns(found: Sequence[Found]) -> Table:
             "round trips",
             "kB sent",
         ),
-        note="`first`: of a process that has just booted, until it ends. `next`: of one that goes on, a mean."
-        " Of ours the sender is not in it (a LIST and a PUT of 1.2 kB). LangGraph's reads its state by "
-        "itself.",
+        note="`first`: of a process that has just booted, until it ends. `next`: of one that goes on, a mean "
+        f"of {WARM}; of ours one of these makes a checkpoint, now and then with a merge (the fair average is the "
+        "long run's, below), and the sender is not in it (a LIST and a PUT of 1.2 kB). LangGraph's reads its "
+        "state by itself.",
     )
     for row in _stored(found):
         first = row.first
@@ -281,8 +284,11 @@ def draw(found: Sequence[Found], program: str, to: Path) -> None:
 
 def page(made: Sequence[Table], versions: dict[str, dict[str, str]], plot: str) -> str:
     """The page: the fixed words of `page.md` around the tables."""
-    told = ", ".join(f"{name} {version}" for each in versions.values() for name, version in each.items())
-    machine = f"Python {platform.python_version()}, {platform.machine()}, 2 shared cores; {told}."
+    told = "; ".join(f"{name}: {', '.join(map(' '.join, each.items()))}" for name, each in versions.items())
+    where = (
+        f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} shared cores. {told}."
+    )
+    machine = textwrap.fill(where, 110, break_on_hyphens=False)
     text = _TEXT.read_text(encoding="utf-8")
     tables = "\n\n".join(table.markdown() for table in made)
     return text.replace("{machine}", machine).replace("{plot}", plot).replace("{tables}", tables)
