@@ -93,8 +93,8 @@ STREAMS = [
         (Store.put_once, *_PUT),
         (
             Store.put_once,
-            "found = self._find_own(key, data, nonce)",
-            "if len(asked) == 1:\n    raise\nfound = self._find_own(key, data, nonce)",
+            "found = self._find_own(key, data, nonce, sole)",
+            "if len(asked) == 1:\n    raise\nfound = self._find_own(key, data, nonce, sole)",
         ),
         helpers=(put_with_retries,),
     ),
