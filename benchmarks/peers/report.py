@@ -100,8 +100,8 @@ def _turns(found: Sequence[Found]) -> Table:
         ),
         note="`first`: of a process that has just booted, until it ends. `next`: of one that goes on, a mean "
         f"of {WARM}; of ours one of these makes a checkpoint, now and then with a merge (the fair average is "
-        "the long run's, below), and the sender is not in it (a LIST and a PUT of 1.2 kB). LangGraph's reads its "
-        "state by itself.",
+        "the long run's, below), and the sender is not in it (a LIST and a PUT of 1.2 kB). LangGraph's reads "
+        "its state by itself.",
     )
     for row in _stored(found):
         first = row.first
