@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Endpoint
+from endpoints import Endpoint
 
 from benchmarks.peers import environments, measure, report
 from benchmarks.peers.measure import PEERS, Found, Peer

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TRAITS
+from endpoints import TRAITS
 from hypothesis import given
 from hypothesis import strategies as st
 
