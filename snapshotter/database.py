@@ -274,7 +274,8 @@ class Database(Senders, Readers, HostDoor):
                 wait=wait,
                 takeover=takeover,
                 learn=self._learner(),
-                limits=limits or self.recovery.limits,
+                recovery=self.recovery,
+                limits=limits,
                 hydrate=self._hydrator(session_id),
                 window=window,
             )

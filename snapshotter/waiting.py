@@ -3,7 +3,8 @@
 Fencing makes two workers safe; waiting keeps them from paying twice. An open turn whose lease has not run
 out may have a living worker, so a boot waits until it closes its turn or goes stale, and then gives up with
 Busy: the queue delivers the message again. A turn that was interrupted is taken up again only after a pause
-that grows with each fault; until then the session counts as busy, too.
+that grows with each fault; until then the session counts as busy, too, and the observer is told so once,
+whether the boot then waits or gives up.
 
 A holder is judged by the store's dates, and also by what this boot saw itself: whoever said nothing new for
 its whole lease while we looked is gone, whatever the dates say.
@@ -12,6 +13,7 @@ its whole lease while we looked is gone, whatever the dates say.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from streams import log, probe
 from streams.store import Store
@@ -19,6 +21,7 @@ from streams.store import Store
 from .core.budget import Limits
 from .loading import Hydrator, Loaded, Watched, load
 from .recovering import busy, pause_of
+from .recovery import ChatRecovery, Hooks
 
 _LOOK_EVERY = 1.0  # seconds
 
@@ -32,16 +35,22 @@ def wait_for(
     wait: float,
     takeover: bool,
     learn: Callable[[probe.Capabilities], None] | None,
-    limits: Limits,
+    recovery: ChatRecovery,
+    limits: Limits | None = None,
     hydrate: Hydrator | None = None,
     window: int | None = None,
 ) -> Loaded:
     """Read the session; while a living worker holds it, or it is too soon for the next attempt, look again.
 
     `wait` is in seconds; `learn` is told what the probe found, which is read along where it is given;
-    `window` as in `load`. Raises Busy, and what `load` raises.
+    `limits` stand in place of `recovery`'s; `window` as in `load`. Raises Busy, and what `load` raises.
     """
     clock = store.clock
+    notes: list[dict[str, Any]] = []
+    hooks = Hooks(
+        recovery, session_id, lambda code, why: notes.append({"code": code, "id": 0, "detail": why})
+    )
+    told: set[tuple[str, int]] = set()  # incidents and attempts whose pause was found
     end = clock.monotonic() + wait
     watched = Watched(clock)
     while True:
@@ -52,9 +61,14 @@ def wait_for(
             learn(loaded.capabilities)
         loaded.watched = watched.seconds(loaded.position)
         holder = None if takeover else loaded.holder(clock.now_ms())
-        holder = holder or pause_of(loaded, limits, clock.now_ms())
+        holder = holder or pause_of(loaded, limits or recovery.limits, clock.now_ms())
         if holder is None:
+            loaded.notes += notes
             return loaded
+        found = holder.incident
+        if found is not None and (found.id, found.attempt) not in told:
+            told.add((found.id, found.attempt))
+            hooks.emit("scheduled", found, retry_after=holder.retry_after)
         left = end - clock.monotonic()
         if left <= 0:
             raise busy(session_id, holder)

@@ -1,13 +1,15 @@
-"""Waiting for a holder whose segments are of the future: the store's clock was set back meanwhile."""
+"""Waiting: for a holder whose segments are of the future, since the store's clock was set back meanwhile, and
+for the pause before the next attempt, which the observer is told of once."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from chat_samples import AT_ONCE, SID, call, die, first_turn, saying, user, write_all
+from chat_samples import AT_ONCE, SID, Place, call, die, first_turn, saying, user, write_all
 
-from snapshotter import Busy, Database
+from snapshotter import Busy, ChatRecovery, Database, RecoveryEvent
 from snapshotter.loading import SLACK, Watched
 from snapshotter.scribe import LEASE
 from streams.buckets.file import FileBucket
@@ -64,3 +66,65 @@ def test_a_log_that_goes_on_is_watched_anew() -> None:
     assert watched.seconds(Cursor(6, "b")) == 0.0
     clock.advance(3.0)
     assert watched.seconds(Cursor(6, "b")) == 3.0
+
+
+# -- the pause before the next attempt ----------------------------------------------------------------------
+
+
+def paused(events: list[RecoveryEvent], **options: Any) -> Place:
+    """A session whose first attempt failed a moment ago: the next may begin after 4 s."""
+    options.setdefault("observer", events.append)
+    place = Place(recovery=ChatRecovery(**options))
+    place.send("u1")
+    with pytest.raises(RuntimeError), place.db.boot(SID) as session, first_turn(session):
+        raise RuntimeError("provider 500")
+    events.clear()
+    return place
+
+
+@pytest.mark.parametrize("claim", [False, True])
+def test_a_boot_that_gives_up_before_the_next_attempt_says_when_that_is(claim: bool) -> None:
+    events: list[RecoveryEvent] = []
+    place = paused(events)
+    with pytest.raises(Busy) as raised:
+        place.db.boot(SID, stable_timeout=0.0, claim=claim)
+    (event,) = events
+    assert (event.kind, event.session, event.attempt) == ("scheduled", SID, 2)
+    assert event.detail["retry_after"] == raised.value.retry_after == pytest.approx(4.0, abs=0.5)
+    assert event.detail["error"] == "RuntimeError: provider 500"
+
+
+def test_one_that_looks_again_in_vain_says_so_once() -> None:
+    events: list[RecoveryEvent] = []
+    place = paused(events)
+    with pytest.raises(Busy, match="begins in 2 s"):
+        place.db.boot(SID, stable_timeout=2.5)
+    assert [event.kind for event in events] == ["scheduled"]
+
+
+def test_one_that_waits_the_pause_out_says_so_before_the_attempt() -> None:
+    events: list[RecoveryEvent] = []
+    place = paused(events)
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        assert turn.attempt == 2
+        assert [event.kind for event in events] == ["scheduled", "detected", "attempt"]
+
+
+def test_an_observer_that_fails_does_not_end_the_wait() -> None:
+    def fails(event: RecoveryEvent) -> None:
+        if event.kind == "scheduled":
+            raise KeyError("no connection")
+
+    place = paused([], observer=fails)
+    with place.db.boot(SID) as session:
+        (line,) = session.report
+        assert line == {"code": "hook-failed", "id": 0, "detail": "observer: KeyError('no connection')"}
+        assert first_turn(session).attempt == 2
+
+
+def test_a_living_holder_schedules_nothing(db: Database) -> None:
+    events: list[RecoveryEvent] = []
+    watching = Database(db.store.bucket, db.clock, recovery=ChatRecovery(observer=events.append))
+    with pytest.raises(Busy):
+        watching.boot(SID, stable_timeout=5.0)
+    assert events == []
