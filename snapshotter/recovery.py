@@ -80,7 +80,8 @@ class RecoveryContext:
 @dataclass(frozen=True, slots=True)
 class RecoveryEvent:
     """`kind`: detected, attempt, scheduled, completed, skipped, failed, exhausted, repaired.
-    `detail["error"]` is what the last attempt said, where it said something (see `RecoveryContext.error`)."""
+    `detail["error"]` is what the last attempt said, where it said something (see `RecoveryContext.error`);
+    `scheduled` has `retry_after` (seconds) there, `exhausted` the `interruptions` and `work` of it all."""
 
     kind: str
     session: str
@@ -199,9 +200,10 @@ class Hooks:
             return RecoveryChoice()
 
     def exhausted(self, context: RecoveryContext) -> None:
-        """Tell that the turn is given up."""
+        """Tell that the turn is given up, and what it has cost: with it the ledger ends."""
+        found = context.incident
         self._ask("on_exhausted", self.config.on_exhausted, context)
-        self.emit("exhausted", context.incident, context.incident.reason)
+        self.emit("exhausted", found, found.reason, interruptions=found.interruptions, work=found.work)
 
     def _ask(self, name: str, hook: Callable[[Any], Any] | None, context: RecoveryContext) -> Any:
         """The hook's answer; None where there is no hook, and where it failed."""

@@ -47,7 +47,8 @@ STEP = ({"type": "start"}, {"type": "start-step"})
 
 
 def test_the_fifth_death_is_the_last() -> None:
-    place = place_with(terminal_message="Sorry.")
+    events: list[RecoveryEvent] = []
+    place = place_with(terminal_message="Sorry.", observer=events.append)
     after_deaths(place, 5, *STEP, *text("Hel"))
     found = place.db.peek(SID)
     assert (found.incident.decision, found.incident.reason) == ("give_up", "interrupted_attempts_exceeded")
@@ -57,6 +58,8 @@ def test_the_fifth_death_is_the_last() -> None:
     (end,) = place.controls("turn-complete")
     assert (end["status"], end["error"]) == ("exhausted", "Sorry.")
     assert end["reason"] == "interrupted_attempts_exceeded"
+    cost = {"interruptions": 5, "work": found.incident.work}
+    assert [event.detail for event in events if event.kind == "exhausted"] == [cost]
     history = place.db.history(SID)
     assert [m["role"] for m in history] == ["user", "assistant"]
     assert "Sorry" not in str(history)

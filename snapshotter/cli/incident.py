@@ -150,7 +150,9 @@ def _of_store(url: str, session: str, config: ChatRecovery, given: dict[str, Any
     does, wait = _next(found, judged)
     if as_json:
         told = None if outcome is None else {**asdict(outcome), "ended_ms": ended}
-        verdict = {**judged.to_json(), "id": judged.id, "error": judged.error}
+        # Where no attempt comes next there is nothing to judge.
+        comes = next_step(found.plan) in ("resume", "item")
+        verdict = {**judged.to_json(), "id": judged.id, "error": judged.error} if comes else None
         emit({"session": session, "next": does, "wait_s": wait, "incident": verdict, "outcome": told})
         return
     field("session", session)

@@ -145,7 +145,7 @@ def test_a_session_whose_turn_was_given_up_tells_why(root: Path, command: str) -
     if command == "incident":
         (end,) = [r for r in run("log", root, "s", "out").lines if r.get("control") == "turn-complete"]
         assert outcome["ended_ms"] == end["ts"]
-        assert done["next"] == "has nothing to do"
+        assert (done["next"], done["incident"]) == ("has nothing to do", None)
 
 
 def test_a_session_that_waits_for_nothing_says_what_comes_first(root: Path) -> None:
