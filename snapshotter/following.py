@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from streams import log
-from streams.errors import InvalidValue
+from streams.errors import InvalidValue, Missing
 from streams.keys import Log
 from streams.log import Vanished
 from streams.packing import unpack_after
@@ -47,25 +47,29 @@ class _Reader:
         self.which: Log = which
         self._after = after
         self._cursor: Cursor | None = None
+        self._before: Cursor | None = None  # where the last look began
         self._looks = 0
-        self._vanished = 0
         self._unpacked: Iterator[Record] = iter(())
 
     def fresh(self) -> list[Record]:
         """What is new since the last call, a thousand records at most: a packed run of a few bytes may stand
-        for many. Raises Gap, Corrupt, Missing, and Vanished when it comes three times."""
-        return list(islice(self._unpacked, _BATCH)) or self._look()
+        for many. Raises Gap, Corrupt, and Missing or Vanished when it comes three times: what a record names
+        may have gone with it, and is looked for again from the last record that was handed out."""
+        for attempt in range(1, _RESTARTS + 1):
+            try:
+                found = list(islice(self._unpacked, _BATCH)) or self._look()
+                break
+            except (Vanished, Missing):
+                if attempt == _RESTARTS:
+                    raise
+                self._cursor, self._unpacked, self._looks = self._before, iter(()), 0
+        if found:
+            self._after = found[-1]["id"]
+        return found
 
     def _look(self) -> list[Record]:
-        try:
-            segments = self._segments()
-            self._vanished = 0
-        except Vanished:
-            self._vanished += 1
-            if self._vanished >= _RESTARTS:
-                raise
-            self._looks = 0
-            return []
+        self._before = self._cursor
+        segments = self._segments()
         self._looks = 1 if segments else self._looks + 1
         records = [record for segment in segments for record in segment.records]
         # Only runs, which hold no references, may begin at or below `after` and go on above it.

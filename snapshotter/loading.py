@@ -16,8 +16,9 @@ overwritten.
 
 The readings are not one instant. Whenever one lacks what another speaks of, it is made again: the in log
 where the out log or the snapshot names a newer input, the out log where the snapshot stands at a later
-place; a listed object that is gone starts the boot again. A log that does not reach down to the snapshot
-may have been trimmed: the newest checkpoint above it takes its place. What is not there then is missing.
+place; a listed object that is gone, or a value that went with what named it, starts the boot again. A log
+that does not reach down to the snapshot may have been trimmed: the newest checkpoint above it takes its
+place. What is not there then is missing.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def load(
         except InputGone as gone:
             if attempt == _ATTEMPTS:
                 raise gone.gap() from gone
-        except Vanished:
+        except (Vanished, Missing):
             if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
@@ -197,9 +198,6 @@ def _load(asked: _Asked) -> Loaded:
             _check_same(store, sid, first.snapshot)
             stored, problem = Stored(None, lost.problem), lost.problem
             return _loaded(asked, first, stored, _hydration(given, None))
-    except Missing:  # a value of a record that was trimmed since, perhaps
-        _check_same(store, sid, first.snapshot)
-        raise
     except (Gap, InputGone) as gap:
         found = checkpoints.above(store, sid, stored.cursor.id, hydrated=hydrate is not None)
         if found is None:

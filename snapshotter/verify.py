@@ -76,6 +76,10 @@ class Verdict:
     def ok(self) -> bool:
         return not self.problems
 
+    def lacks(self) -> bool:
+        """Whether something that is named is not there."""
+        return any(problem.code == "missing" for problem in self.problems)
+
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)
         for name in ("problems", "notes"):
@@ -88,14 +92,14 @@ def verify(db: Database, session_id: str) -> Verdict:
     (Unreachable, Misconfigured), and Vanished when objects were tidied away three times meanwhile.
 
     A problem counts only where the snapshot stood still: else a trim, or a deletion, may have come between
-    two readings, and all is read again."""
+    two readings, and all is read again. So it is where something is missing: what named it may be gone."""
     for _ in range(_RESTARTS - 1):
         check = _Check(db, session_id)
         try:
             verdict = check.run()
         except Vanished:
             continue
-        if verdict.ok or not check.is_outdated():
+        if verdict.ok or not (check.is_outdated() or verdict.lacks()):
             return verdict
     return _Check(db, session_id).run()
 

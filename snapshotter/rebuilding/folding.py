@@ -107,7 +107,7 @@ class Work:
             for _ in range(_ATTEMPTS - 1):
                 try:
                     return self._finish(ahead, sink)
-                except Vanished:
+                except (Vanished, Missing):  # also a value that went with its records
                     self.start()
             return self._finish(ahead, sink)
         except Misconfigured:

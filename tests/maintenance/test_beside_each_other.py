@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import pytest
 from blocky import LARGE, tiny
 from blocky import session as long_session
-from chat_samples import AT_ONCE, SID, Place, call, first_turn, result, saying, user, write_all
-from upkeep import HOURS, check, fresh, names, session_of
+from chat_samples import SID, Place, call, first_turn, result, saying, user, write_all
+from upkeep import HOURS, check, fresh, interrupted, names, session_of
 
 from snapshotter.core.blocks import Sizes
 from snapshotter.database import Database
@@ -23,23 +22,8 @@ from streams.buckets.memory import MemoryBucket
 from streams.codec import encode_segment
 from streams.errors import Corrupt, Fenced
 from streams.store import Store
-from streams.testing.faults import Call, FaultyBucket
 
 HOUR = Rules(minimum_age=HOURS)
-
-
-def interrupted(place: Place, verb: str, prefix: str, number: int, act: Callable[[], Any]) -> Database:
-    """A door; `act` happens before its number-th request of this kind for a key with this prefix."""
-    asked: list[str] = []
-
-    def hook(request: Call, when: str) -> None:
-        if when == "before" and request.verb == verb and request.key.startswith(prefix):
-            asked.append(request.key)
-            if len(asked) == number:
-                act()
-
-    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
-    return Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes)
 
 
 def segments(place: Place, which: str = "out") -> list[int]:

@@ -96,6 +96,20 @@ def watched(place: Place, look: Callable[[], Any]) -> Database:
     return Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes)
 
 
+def interrupted(place: Place, verb: str, prefix: str, number: int, act: Callable[[], Any]) -> Database:
+    """A door; `act` happens before its number-th request of this kind for a key with this prefix."""
+    asked: list[str] = []
+
+    def hook(request: Call, when: str) -> None:
+        if when == "before" and request.verb == verb and request.key.startswith(prefix):
+            asked.append(request.key)
+            if len(asked) == number:
+                act()
+
+    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
+    return Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes)
+
+
 def names(keys: Iterable[str]) -> list[int]:
     """The first ids of segments, oldest first."""
     return sorted(int(key.rpartition("-")[2].partition(".")[0]) for key in keys)
