@@ -43,7 +43,7 @@ def put(store: Store, sid: str, data: bytes) -> tuple[str, Written]:
     nonce = store.clock.token()
     packed = gzip.compress(data, compresslevel=6, mtime=0)
     name = name_of(packed, nonce)
-    return name, store.put_once(keys.block(sid, name), packed, if_absent=True, nonce=nonce)
+    return name, store.put_once(keys.block(sid, name), packed, if_absent=True, nonce=nonce, sole=True)
 
 
 def _read_one(store: Store, sid: str, block: Block) -> list[Message]:

@@ -119,7 +119,7 @@ class Scribe(Found):
     def confirm(self, large: Large) -> None:
         """The record that names this is durable: see `values.confirm`."""
         for ref, data in large:
-            values.confirm(self.store, self.sid, ref, data)
+            values.confirm(self.store, self.sid, "out", ref, data)
             self._apart_bytes += ref["bytes"]
 
     def reaching(self, call: Callable[[], T]) -> T:

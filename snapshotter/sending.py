@@ -166,7 +166,7 @@ def append(store: Store, sid: str, record: Record, limit: int = DEFAULT.value) -
 
     number = log.append_input(store, sid, build, check=check if own_keys else None)
     for ref, data in apart[0][1] if apart else ():
-        values.confirm(store, sid, ref, data)
+        values.confirm(store, sid, "in", ref, data)
     return number, repeated
 
 

@@ -20,9 +20,10 @@ from typing import Any
 
 import orjson
 
-from streams import keys
+from streams import keys, log
 from streams.buckets.base import Written
 from streams.errors import AccessDenied, Corrupt, Damaged, InvalidValue, Missing
+from streams.keys import Log
 from streams.packing import encode_line
 from streams.records import Record
 from streams.store import Store
@@ -53,16 +54,24 @@ def put_named(store: Store, sid: str, ref: Ref, data: bytes) -> Written:
     return store.put_once(keys.value(sid, ref["key"]), data, if_absent=True, nonce=nonce, sole=True)
 
 
-def confirm(store: Store, sid: str, ref: Ref, data: bytes) -> None:
-    """What names the value is durable now: see that it is still there. A process that slept between the two
-    for so long that the value, which nothing named yet, was tidied away, stores it again. So does a sender
-    who may write values and not read them: where it stands nothing changes."""
+def confirm(store: Store, sid: str, which: Log, ref: Ref, data: bytes) -> None:
+    """What names the value is durable now, in this log: see that it is still there. A process that slept
+    between the two for so long that the value, which nothing named yet, was tidied away, stores it again. So
+    does a sender who may write values and not read them: where it stands nothing changes. One that a deletion
+    emptied is stored again only if the deletion left what names it: what it deleted does not come back."""
     try:
-        there = store.head(keys.value(sid, ref["key"])) is not None
+        head = store.head(keys.value(sid, ref["key"]))
     except AccessDenied:
-        there = False
-    if not there:
+        head = None
+    if head is None or (not head.size and _is_named_in(store, sid, which, ref["key"])):
         put_named(store, sid, ref, data)
+
+
+def _is_named_in(store: Store, sid: str, which: Log, name: str) -> bool:
+    """Whether one of the log's newest segments names the value."""
+    places = log.newest(store, which, sid, log.RECENT_INPUTS).entries
+    blobs = store.gather([partial(store.get, place.key) for place in places if place.size])
+    return any(blob is not None and name.encode() in blob.data for blob in blobs)
 
 
 def encoded(value: Any) -> bytes:

@@ -193,23 +193,26 @@ class Store:
         return self._repeat(call, self.retries.write_deadline)
 
     def copy(self, source: str, target: str, check: Callable[[bytes], object] = bytes) -> bool:
-        """Overwrite `target` with what stands at `source`; False where nothing does. The store does it by
-        itself where it can; else the bytes take the way through here, and `check` raises where they are not
-        what was stored."""
+        """Overwrite `target` with what stands at `source`; False where nothing does, or an object that a
+        deletion emptied. The store does it by itself where it can, and what it made is looked at; else the
+        bytes take the way through here, and `check` raises where they are not what was stored."""
         bucket = self.bucket
         if not isinstance(bucket, Copying):
             blob = self.get(source)
-            if blob is not None:
-                check(blob.data)
-                self.put(target, blob.data, nonce=blob.nonce or "")
-            return blob is not None
+            if blob is None or not blob.data:
+                return False
+            check(blob.data)
+            self.put(target, blob.data, nonce=blob.nonce or "")
+            return True
 
         def call() -> bool:
             self._count("puts")
             return bucket.copy(source, target)
 
-        found = self._repeat(partial(self._or_absent, source, call), self.retries.write_deadline)
-        return found or False
+        if not self._repeat(partial(self._or_absent, source, call), self.retries.write_deadline):
+            return False
+        made = self.head(target)
+        return made is not None and made.size > 0
 
     def put_once(
         self,
@@ -226,7 +229,8 @@ class Store:
 
         Give either `if_absent=True` or `if_match`. `nonce` must be new for each write (and the same when
         that write is tried again). `sole`: nobody else writes this key, so what stands there is this write,
-        also where the caller may write here and not read. `deadline` is in seconds, by default
+        also where the caller may write here and not read; and an empty object there, which only a deletion
+        leaves, counts as none and is overwritten. `deadline` is in seconds, by default
         `retries.write_deadline`.
 
         Raises PreconditionFailed when another's write holds the place, Unknown when no attempt was answered
@@ -243,6 +247,9 @@ class Store:
                 return self.bucket.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
             except PreconditionFailed:
                 found = self._find_own(key, data, nonce, sole)
+                if sole and found is None:
+                    self._count_put(data)
+                    return self.bucket.put(key, data, nonce=nonce)
                 if found is None and if_absent:
                     raise Unreachable(f"{key} was taken, and then gone") from None
                 if found is None or not found[0]:
@@ -320,7 +327,8 @@ class Store:
         return None
 
     def _find_own(self, key: str, data: bytes, nonce: str, sole: bool) -> tuple[bool, Written] | None:
-        """Whether what stands at `key` is this very write; None where nothing stands there."""
+        """Whether what stands at `key` is this very write; None where nothing stands there, or (`sole`) an
+        object that a deletion emptied."""
         self._count("heads")
         try:
             head = self.bucket.head(key)
@@ -328,7 +336,7 @@ class Store:
             if sole:
                 return True, Written("", None)
             raise
-        if head is None:
+        if head is None or (sole and not head.size):
             return None
         if head.nonce is not None:
             return head.nonce == nonce, Written(head.etag, head.date_ms)
