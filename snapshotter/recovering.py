@@ -154,8 +154,9 @@ class Recovering:
 
 def _later(session_id: str, found: Incident, left: float) -> str:
     return (
-        f"session {session_id!r}: {found.interruptions} interruptions and {found.strikes} attempts without"
-        f" progress; attempt {found.attempt} begins in {left:.0f} s; do not acknowledge the queue message"
+        f"session {session_id!r}: interruptions: {found.interruptions}, attempts without progress:"
+        f" {found.strikes}; attempt {found.attempt} begins in {left:.0f} s;"
+        " do not acknowledge the queue message"
     )
 
 

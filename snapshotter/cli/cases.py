@@ -199,13 +199,19 @@ def _parsed(lines: Iterable[bytes], name: str) -> Iterable[Record]:
         try:
             record = json_object(line)
         except InvalidValue as error:
-            raise Corrupt(f"{name}, line {number}: {error}", key=name) from None
+            raise _no_record(name, number, error) from None
         if "crc" in record and "id" not in record:
             continue
         problem = _problem(record)
         if problem:
-            raise Corrupt(f"{name}, line {number}: {problem}", key=name)
+            raise _no_record(name, number, problem)
         yield record
+
+
+def _no_record(name: str, number: int, why: object) -> Corrupt:
+    error = Corrupt(f"{name}, line {number}: {why}", key=name)
+    error.add_note("a record a line is needed, as `snapshotter log URL SESSION in` (or `out`) prints them")
+    return error
 
 
 def _problem(record: Record) -> str | None:

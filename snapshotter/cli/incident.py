@@ -21,7 +21,7 @@ from snapshotter.hosting.status import Outcome, outcome_of
 from snapshotter.recovery import cause_text
 
 from .cases import json_object, records
-from .output import emit, field, json_option, store_url, tell_absent, when
+from .output import count, emit, field, json_option, store_url, tell_absent, when
 from .problems import GAP
 
 _OPTIONS = ("run", "cause", "keep", "limits")
@@ -159,7 +159,7 @@ def _of_store(url: str, session: str, config: ChatRecovery, given: dict[str, Any
     field("next boot", does if not wait else f"waits {wait:.0f} s, then {does}")
     if judged.attempt > 1 or judged.interruptions:
         field("attempts", f"{judged.attempt - 1} so far, {judged.interruptions} of them interrupted")
-        field("cost", f"{judged.work} of work, {judged.strikes} attempts in a row without progress")
+        field("cost", f"{judged.work} of work, {count(judged.strikes, 'attempt')} in a row without progress")
     if judged.error is not None:
         field("said", judged.error)
     tell_outcome(outcome, ended)

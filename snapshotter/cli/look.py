@@ -103,8 +103,8 @@ def _tell_boot(found: Session) -> None:
     elif incident.interruptions or incident.strikes:
         field(
             "incident",
-            f"{incident.interruptions} interruptions, {incident.strikes} attempts in a row without progress;"
-            f" attempt {incident.attempt} may begin",
+            f"{count(incident.interruptions, 'interruption')}, {count(incident.strikes, 'attempt')} in a row"
+            f" without progress; attempt {incident.attempt} may begin",
         )
     tell_outcome(outcome_of(found.fold))
     if found.state:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from snapshotter import open as open_database
+from snapshotter.errors import Corrupt, NewerVersion
 from snapshotter.maintenance import Done, import_
 from snapshotter.maintenance import delete as delete_session
 from snapshotter.maintenance import export as export_session
@@ -16,6 +17,7 @@ from snapshotter.maintenance import redact as redact_session
 from .maintain import in_words
 from .output import aside, count, emit, json_option, say, session_argument, url_argument
 
+_NO_EXPORT = "give a whole file that `snapshotter export URL SESSION FILE` wrote; nothing was stored"
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
 
@@ -79,8 +81,13 @@ def import_session(url: str, file: Path, dry_run: bool, as_json: bool) -> None:
 
     Everything is checked first: checksums, and that the session verifies. One that exists is never changed.
     """
-    with open_database(url) as db:
-        done = import_(db, file, dry_run=dry_run)
+    try:
+        with open_database(url) as db:
+            done = import_(db, file, dry_run=dry_run)
+    except Corrupt as error:
+        if error.key == str(file) and not isinstance(error, NewerVersion):
+            error.add_note(_NO_EXPORT)
+        raise
     _tell(done, as_json)
 
 

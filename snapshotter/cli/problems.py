@@ -1,4 +1,8 @@
-"""From an exception to what a person reads, what a program reads, and an exit code."""
+"""From an exception to what a person reads, what a program reads, and an exit code.
+
+What helps goes by the error's kind; a command that knows better, since it knows which of its arguments was
+wrong, says so in a note on the error (`add_note`).
+"""
 
 from __future__ import annotations
 
@@ -84,7 +88,8 @@ def failure_of(error: BaseException) -> Failure:
         return _cut_short(error)
     for kind, exit_code in _CODES:
         if isinstance(error, kind):
-            hint = next((text for known, text in _HINTS if isinstance(error, known)), None)
+            by_kind = (text for known, text in _HINTS if isinstance(error, known))
+            hint = next(iter((*getattr(error, "__notes__", ()), *by_kind)), None)
             details = {name: getattr(error, name) for name in _DETAILS if hasattr(error, name)}
             return Failure(code_word(error), _one_line(str(error)), exit_code, hint, _plain(details))
     return Failure(

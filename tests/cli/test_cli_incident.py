@@ -119,6 +119,10 @@ def test_a_session_tells_what_the_next_boot_does_and_what_the_model_said(root: P
     told = run("incident", root, "s", *at_once).out
     assert "next boot  begins attempt 3 (call_model)" in told
     assert "said       RuntimeError: provider 500" in told
+    assert (
+        "incident   2 interruptions, 2 attempts in a row without progress; attempt 3"
+        in run("boot", root, "s").out
+    )
     paused = run("incident", root, "s").out
     assert re.search(r"next boot  waits 1[0-6] s, then begins attempt 3", paused)
     tight = ("--options", '{"limits":{"max_backoff":0,"max_interrupted_attempts":2}}')
@@ -146,6 +150,15 @@ def test_a_session_whose_turn_was_given_up_tells_why(root: Path, command: str) -
         (end,) = [r for r in run("log", root, "s", "out").lines if r.get("control") == "turn-complete"]
         assert outcome["ended_ms"] == end["ts"]
         assert (done["next"], done["incident"]) == ("has nothing to do", None)
+
+
+def test_one_of_a_thing_is_one(root: Path) -> None:
+    failing(root, 1)
+    assert (
+        "incident   1 interruption, 1 attempt in a row without progress; attempt 2"
+        in run("boot", root, "s").out
+    )
+    assert "cost       100 of work, 1 attempt in a row without progress" in run("incident", root, "s").out
 
 
 def test_a_session_that_waits_for_nothing_says_what_comes_first(root: Path) -> None:
