@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,6 +12,14 @@ from mutations import mutated
 from targets import TARGETS
 
 EXAMPLES = {"store": 60, "shown": 60, "url": 60}
+PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+
+
+def test_the_page_lists_the_targets() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^The targets: (.*?)\.", text, re.M | re.S)
+    assert re.findall(r"`(\w+)`", listed) == list(TARGETS)
+    assert f"a minute for each of the {len(TARGETS)} targets" in text
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
