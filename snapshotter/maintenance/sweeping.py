@@ -13,27 +13,34 @@ would be taken for garbage. Only the store's own dates are compared, so no clock
 lives.
 
 A name is looked for in the stored bytes as they are: that it might stand in somebody's text by chance only
-keeps it. Whatever should be read and cannot be (a damaged object, a snapshot that is not there) ends the
-sweep with nothing deleted.
+keeps it. Whatever should be read and cannot be (a damaged object, a snapshot that is not there, an empty
+segment that no deletion accounts for) ends the sweep with nothing deleted.
+
+Of a deleted session nothing is kept that a checkpoint names: one may stand there that a trim wrote beside
+the deletion and could not take back.
 """
 
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from snapshotter import blocks
+from snapshotter.checkpoints import cursor_of
+from snapshotter.core.blocks import Block
 from snapshotter.core.snapshot import decode
 from streams import keys
 from streams.buckets.base import Entry
 from streams.codec import decode_segment
-from streams.errors import Corrupt
+from streams.errors import Corrupt, Missing
 from streams.keys import Log
 from streams.log import Place, Vanished
 
-from .bench import WINDOW, Bench, Done, Shelf, restarting
+from .bench import Bench, Done, Shelf, restarting
+from .deletions import newest_deletion
 from .rules import Rules
 
 if TYPE_CHECKING:
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(rb"[0-9a-f]{64}-[A-Za-z0-9_-]{1,64}")
 _LOGS: tuple[Log, Log] = ("out", "in")
+_BLOCKS = 8  # that are unpacked together: what bounds the memory
 
 
 def gc(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False) -> Done:
@@ -62,6 +70,8 @@ def _gc(bench: Bench) -> Done:
     key = keys.snapshot(bench.sid)
     blob = bench.store.get(key)
     document = None if blob is None else decode(blob.data, key=key, session=bench.sid, hydrated=True)
+    for places, _ in logs.values():
+        _check_emptied(bench, places, document)
     doomed: list[Place | Entry] = list(
         _unnamed(bench, shelves, blob.data if blob is not None else None, document)
     )
@@ -80,14 +90,17 @@ def _unnamed(
     blocks, values = (_old(bench, shelves[name]) for name in ("blocks", "values"))
     if snapshot is None or document is None or not (blocks or values):
         return
-    stored = [(snapshot, document), *_checkpoints(bench, shelves["checkpoints"])]
+    stored = [(snapshot, document)]
+    if not document.get("deleted"):
+        stored += _checkpoints(bench, shelves["checkpoints"])
     named = _names(data for data, _ in stored)
     yield from (entry for entry in blocks if _name(entry) not in named)
     values = [entry for entry in values if _name(entry) not in named]
     if not values:
         return
     # By name: one that was sealed since the listing may have taken over what an older one named.
-    named |= _names(_opened(bench, {row["key"] for _, found in stored for row in found.get("blocks") or ()}))
+    for _, found in stored:
+        named |= _names(_opened(bench, found))
     for which in _LOGS:
         named |= _names(_segments(bench, which))
     yield from (entry for entry in values if _name(entry) not in named)
@@ -120,20 +133,17 @@ def _segments(bench: Bench, which: Log) -> Iterator[bytes]:
         yield blob.data
 
 
-def _opened(bench: Bench, names: set[str]) -> Iterator[bytes]:
-    """What blocks hold. Raises Corrupt, and Vanished where one is gone."""
-    wanted = sorted(keys.block(bench.sid, name) for name in names)
-    for start in range(0, len(wanted), WINDOW):
-        window = wanted[start : start + WINDOW]
-        for key, blob in zip(
-            window, bench.store.gather([partial(bench.store.get, key) for key in window]), strict=True
-        ):
-            if blob is None or not blob.data:
-                raise Vanished(f"{key} was named and then gone")
-            try:
-                yield zlib.decompress(blob.data, zlib.MAX_WBITS | 16)
-            except zlib.error as error:
-                raise Corrupt(f"{key} cannot be read: {error}", key=key) from error
+def _opened(bench: Bench, document: dict[str, Any]) -> Iterator[bytes]:
+    """What the blocks of a document hold, checked as a boot does. Raises Corrupt, and Vanished where one is
+    gone; not for a checkpoint from before a deletion, whose blocks are garbage as it is."""
+    rows = [Block.of(row) for row in document.get("blocks") or ()]
+    try:
+        for start in range(0, len(rows), _BLOCKS):
+            yield from map(orjson.dumps, blocks.read(bench.store, bench.sid, rows[start : start + _BLOCKS]))
+    except Missing as gone:
+        deletion = newest_deletion(bench)
+        if deletion is None or cursor_of(document) > deletion[0].id:
+            raise Vanished(f"{gone.key} was named and then gone") from gone
 
 
 def _old_checkpoints(bench: Bench, shelf: Shelf, document: dict[str, Any] | None) -> list[Entry]:
@@ -141,6 +151,30 @@ def _old_checkpoints(bench: Bench, shelf: Shelf, document: dict[str, Any] | None
     full = [entry for entry in shelf.entries if entry.size]
     kept = [] if document is not None and document.get("deleted") else full[:1]
     return [entry for entry in _old(bench, shelf) if entry not in kept]
+
+
+def _check_emptied(bench: Bench, places: list[Place], document: dict[str, Any] | None) -> None:
+    """Raise Corrupt where a segment is empty that no deletion has emptied: what it named is not known. In a
+    log's first place it may be the claim of a fork or an import, which never named anything."""
+    empty = [place for place in places if not place.size and (place.first > 1 or len(places) == 1)]
+    if not empty:
+        return
+    known = document or {}
+    ends = {"out": 0, "in": int(known.get("lastInEventId") or 0)}
+    if known.get("deleted"):
+        ends["out"] = cursor_of(known)
+    elif (deletion := newest_deletion(bench)) is not None:
+        ends = {"out": deletion[0].first, "in": max(deletion[1], ends["in"])}
+    else:
+        ends["in"] = 0
+    for place in empty:
+        if place is places[-1] or place.first > ends[_which(place)]:
+            raise Corrupt(f"{place.key} is empty, and no deletion accounts for it", key=place.key, offset=0)
+
+
+def _which(place: Place) -> str:
+    """The log that a segment belongs to."""
+    return place.key.partition("/")[0]
 
 
 def _emptied(
@@ -153,7 +187,7 @@ def _emptied(
         ends["in"] = int(document.get("lastInEventId") or 0) + 1
     found = []
     for place in places[:-1]:
-        below = place.first < ends[place.key.partition("/")[0]]
+        below = place.first < ends[_which(place)]
         if (below or not place.size) and bench.rules.is_old(place.modified_ms, date_ms):
             found.append(place)
     return found

@@ -236,9 +236,59 @@ def test_a_block_that_cannot_be_read_ends_it() -> None:
     place.bucket.inner.put(key, b"broken")
     place.clock.advance(24 * HOURS)
     before = place.stored("")
-    with pytest.raises(Corrupt, match="cannot be read"):
+    with pytest.raises(Corrupt, match="is not what its name says"):
         gc(place.db, SID)
     assert place.stored("") == before
+
+
+@pytest.mark.parametrize("how", ["another", "longer", "cut"])
+def test_a_block_that_is_not_what_its_name_says_ends_it(how: str) -> None:
+    """As a boot reads it, so does the sweep: what the right one names would be taken for garbage."""
+    place = tiny()
+    session(place, 6)
+    litter(place)
+    place.clock.advance(24 * HOURS)
+    named = place.stored(SNAPSHOT)[SNAPSHOT].decode()
+    key = next(key for key in place.stored("blocks/") if keys.parse_content(key)[2] in named)
+    other = next(data for name, data in place.stored("blocks/").items() if name != key)
+    right = place.stored(key)[key]
+    wrong = {"another": other, "longer": right + b"x", "cut": right[:-9]}
+    place.bucket.inner.put(key, wrong[how])
+    place.clock.advance(24 * HOURS)
+    before = place.stored("")
+    with pytest.raises(Corrupt, match="is not what its name says"):
+        gc(place.db, SID)
+    assert place.stored("") == before
+
+
+@pytest.mark.parametrize(("which", "number"), [("in", 2), ("in", -1), ("out", 3), ("out", -1)])
+def test_an_empty_segment_of_a_session_that_nobody_deleted_ends_it(which: str, number: int) -> None:
+    place = tiny()
+    session(place, 6)
+    litter(place)
+    place.db.send(SID, user("u9", LARGE))
+    place.clock.advance(24 * HOURS)
+    place.bucket.inner.put(sorted(place.stored(f"{which}/"), reverse=True)[number], b"")
+    place.clock.advance(24 * HOURS)
+    before = place.stored("")
+    with pytest.raises(Corrupt, match="is empty, and no deletion accounts for it"):
+        gc(place.db, SID)
+    assert place.stored("") == before
+
+
+def test_what_a_deletion_emptied_is_swept_also_when_the_session_was_opened_again() -> None:
+    place = tiny()
+    session(place, 4)
+    delete(place.db, SID)
+    place.send("late")
+    delete(place.db, SID)
+    place.db.create(SID)
+    place.db.send(SID, user("u9", LARGE))
+    place.answer()
+    place.clock.advance(24 * HOURS)
+    assert gc(place.db, SID).deleted
+    assert all(place.stored("").values())
+    check(place)
 
 
 def test_deletion_takes_blocks_and_values_too() -> None:
