@@ -25,7 +25,7 @@ from functools import partial
 
 from streams import keys
 from streams.codec import decode_segment, encode_segment
-from streams.errors import Corrupt, Gap, PreconditionFailed, Retryable, Unreachable, WrongEndpoint
+from streams.errors import Corrupt, Gap, PreconditionFailed, Refused, Retryable, Unreachable, WrongEndpoint
 from streams.keys import Log
 from streams.packing import unpack, unpack_after
 from streams.records import Cursor, Record, Segment
@@ -249,9 +249,10 @@ def append_input(
     two minutes, oldest first): it returns the id of an earlier input that this one repeats, or None; what
     it raises passes on.
 
-    Raises TooLarge or InvalidValue before anything is written, Gap where a stray key takes the last place,
-    Unknown when the create was never answered, Unreachable when the place was lost again and again until the
-    deadline (seconds), Vanished when what was listed was gone three times.
+    Raises TooLarge or InvalidValue before anything is written, Refused while an import brings the session,
+    Gap where a stray key takes the last place, Unknown when the create was never answered, Unreachable when
+    the place was lost again and again until the deadline (seconds), Vanished when what was listed was gone
+    three times.
     """
     clock = store.clock
     end = clock.monotonic() + deadline
@@ -271,6 +272,7 @@ def append_input(
             return known
         if clock.now_ms() - asked_ms > HALF_AGE_MS:
             continue  # we slept: what was read may be gone, and its place free
+        _check_open(sid, listing)
         first = listing.entries[0].first + 1 if listing.entries else 1
         if first > keys.MAX:  # a stray key; no log gets that long
             raise _gap(
@@ -297,6 +299,16 @@ def append_input(
         if abs(passed) <= HALF_AGE_MS or is_newest(store, "in", sid, first):
             return first
         dead.add(first)  # we slept, and the log went on without this place
+
+
+def _check_open(sid: str, listing: Listing) -> None:
+    """Raise Refused where the newest segment is empty: so an import claims a log, and only an import. An
+    input behind the claim would take the place of one that the import brings, and count as answered."""
+    if listing.entries and not listing.entries[0].size:
+        raise Refused(
+            f"in log of {sid}: an import is bringing this session, and nobody sends to it yet; one that was"
+            " broken off has to be run again with the same file"
+        )
 
 
 def is_newest(store: Store, log: Log, sid: str, first: int) -> bool:

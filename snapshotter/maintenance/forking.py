@@ -36,6 +36,7 @@ from streams.packing import last_id
 from streams.records import Cursor, Record
 from streams.store import Store
 
+from .arriving import MARK
 from .bench import WINDOW, Bench, Done, restarting
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def _claim(bench: Bench) -> str:
         bench.store.put_once(first, b"", if_absent=True, nonce=clock.token())
     except PreconditionFailed:
         blob = bench.store.get(first)
-        if blob is None or blob.data:
+        if blob is None or blob.data or (blob.nonce or "").startswith(MARK):
             raise _exists(bench) from None
     try:
         written = bench.store.put_once(second, data, if_absent=True, nonce=nonce)

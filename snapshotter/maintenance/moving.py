@@ -12,9 +12,8 @@ at work meanwhile; what is read is then checked as an import would, and read aga
 together.
 
 An import checks everything before it writes anything: the manifest, every checksum, and that the session
-verifies. It refuses a session that exists. Both logs are written from their newest segment down, out before
-in, and the snapshot last: so who comes too early finds a gap, and never half of a history. One that was
-broken off is run again with the same file.
+verifies. It refuses a session that exists. How it is written is told in `arriving`; one that was broken off
+is run again with the same file.
 """
 
 from __future__ import annotations
@@ -33,9 +32,10 @@ import orjson
 from snapshotter.verify import verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
-from streams.errors import Corrupt, Damaged, NewerVersion, PreconditionFailed, Refused
+from streams.errors import Corrupt, Damaged, NewerVersion, Refused
 from streams.log import Vanished
 
+from .arriving import SNAPSHOT, Arrival, key_of
 from .bench import Bench, Done, restarting
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ FORMAT = "snapshotter-session"
 VERSION = 1
 
 _MANIFEST = "manifest.json"
-_SNAPSHOT = "snapshot.json"
 _READING = ("out", "in", "checkpoints", "blocks", "values")  # behind the snapshot
-_WRITING = ("values", "blocks", "checkpoints", "out", "in")  # before it
 _LARGEST = 256 * 1024 * 1024  # bytes of one object; a larger one is not ours
 
 
@@ -66,7 +64,7 @@ class Package:
         db = Database(bucket)
         sid = db.sid(self.session)
         for name, data in self.objects.items():
-            bucket.put(_key(sid, name), data)
+            bucket.put(key_of(sid, name), data)
         return [f"{problem.code}: {problem.detail}" for problem in verify(db, self.session).problems]
 
 
@@ -110,15 +108,11 @@ def import_(db: Database, file: str | os.PathLike[str] | IO[bytes], *, dry_run: 
     problems = package.problems()
     if problems:
         raise Damaged(f"session {package.session!r} in the file does not verify: {'; '.join(problems[:3])}")
-    names = sorted(package.objects, key=_rank)
-    names = [name for name in names if name not in _there(bench, package)]
-    if not names:
-        raise _exists(bench)
-    bench.done.written = len(names)
+    arrival = Arrival(bench, package.objects)
+    bench.done.written = len(arrival.missing())
     if not dry_run:
         bench.db._ensure()
-        for name in names:
-            _create(bench, name, package.objects[name])
+        arrival.write()
     return bench.done
 
 
@@ -131,7 +125,7 @@ def _consistent(bench: Bench, session_id: str) -> tuple[Package, list[str]]:
     key = keys.snapshot(bench.sid)
     snapshot = bench.store.get(key)
     if snapshot is not None:
-        package.objects[_SNAPSHOT] = snapshot.data
+        package.objects[SNAPSHOT] = snapshot.data
     for room in _READING:
         prefix = f"{room}/{bench.sid}/"
         entries = bench.shelf(prefix).entries
@@ -212,7 +206,7 @@ def _manifest(data: bytes, name: str) -> dict[str, Any]:
 def _checked(archive: zipfile.ZipFile, entry: str, row: dict[str, Any], name: str) -> bytes:
     """One object, if it is the one that the manifest tells of."""
     sid = keys.encode_sid("x")  # any will do
-    if not _is_ours(_key(sid, entry)):
+    if not _is_ours(key_of(sid, entry)):
         raise _corrupt(name, f"{entry!r} is no object of a session")
     if archive.getinfo(entry).file_size != row["bytes"] or row["bytes"] > _LARGEST:
         raise _corrupt(name, f"{entry} has another size than the manifest says")
@@ -229,48 +223,3 @@ def _is_ours(key: str) -> bool:
 
 def _corrupt(name: str, why: str) -> Corrupt:
     return Corrupt(f"{name} cannot be imported: {why}", key=name)
-
-
-# -- writing a session --------------------------------------------------------------------------------
-
-
-def _key(sid: str, name: str) -> str:
-    if name == _SNAPSHOT:
-        return keys.snapshot(sid)
-    room, _, rest = name.partition("/")
-    return f"{room}/{sid}/{rest}"
-
-
-def _rank(name: str) -> tuple[int, str]:
-    """The order of writing; names of logs count down, so the newest segment comes first by itself."""
-    room = name.partition("/")[0]
-    return (_WRITING.index(room) if room in _WRITING else len(_WRITING)), name
-
-
-def _there(bench: Bench, package: Package) -> set[str]:
-    """What an import of this very file has written already. Raises Refused for anything else."""
-    found: set[str] = set()
-    for room in _WRITING:
-        prefix = f"{room}/{bench.sid}/"
-        found |= {f"{room}/{e.key.removeprefix(prefix)}" for e in bench.shelf(prefix).entries}
-    if bench.store.head(keys.snapshot(bench.sid)) is not None:
-        found.add(_SNAPSHOT)
-    for name in found:
-        blob = bench.store.get(_key(bench.sid, name))
-        if blob is None or blob.data != package.objects.get(name):
-            raise _exists(bench)
-    return found
-
-
-def _create(bench: Bench, name: str, data: bytes) -> None:
-    key = _key(bench.sid, name)
-    try:
-        bench.store.put_once(key, data, if_absent=True, nonce=bench.store.clock.token())
-    except PreconditionFailed:
-        blob = bench.store.get(key)
-        if blob is None or blob.data != data:
-            raise _exists(bench) from None
-
-
-def _exists(bench: Bench) -> Refused:
-    return Refused(f"session {bench.done.session!r} exists at {bench.db.url}: an import never changes one")
