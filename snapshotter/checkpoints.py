@@ -8,13 +8,16 @@ durable before the first object was deleted, so what follows it is all there.
 A writer that slept through a trim may take a freed place before it finds out that it is not the newest one.
 What it leaves stands below the log's beginning, with a hole behind it that a checkpoint covers: `leftovers`.
 
+A log that begins with a session's deletion lacks nothing either: it goes on from the tombstone
+(`tombstones`).
+
 Their keys count down by turn, so one short listing shows the newest first. Deletion leaves empty objects,
 which are passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +28,7 @@ from streams.log import Place
 from streams.store import Store
 
 from .core.snapshot import decode
+from .tombstones import after_deletion
 
 _LOOK_AT = 20
 
@@ -47,6 +51,17 @@ def above(store: Store, sid: str, cursor: int, *, hydrated: bool = False) -> dic
         return None
     document = decode(blob.data, key=newest, session=sid, hydrated=hydrated)
     return document if cursor_of(document) > cursor else None
+
+
+def bases(store: Store, sid: str, cursor: int, *, hydrated: bool = False) -> Iterator[dict[str, Any]]:
+    """The documents above this out id that a fold may go on from where the log does not reach down to it: the
+    newest checkpoint's, then the tombstone of the deletion that the log begins with. Raises as they do."""
+    document = above(store, sid, cursor, hydrated=hydrated)
+    if document is not None:
+        yield document
+    document = after_deletion(store, sid)
+    if document is not None and cursor_of(document) > cursor:
+        yield document
 
 
 def leftovers(store: Store, sid: str, places: Sequence[Place]) -> int:

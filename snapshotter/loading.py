@@ -199,22 +199,24 @@ def _load(asked: _Asked) -> Loaded:
             stored, problem = Stored(None, lost.problem), lost.problem
             return _loaded(asked, first, stored, _hydration(given, None))
     except (Gap, InputGone) as gap:
-        found = checkpoints.above(store, sid, stored.cursor.id, hydrated=hydrate is not None)
-        if found is None:
-            _check_same(store, sid, first.snapshot)
-            if problem is None:
-                raise
-            # With the logs whole it would not matter; as they are not, the snapshot is what is wrong.
-            raise problem from gap
         reason = problem or (gap if isinstance(gap, Gap) else gap.gap())
-        return _from_checkpoint(asked, first, stored, found, given, reason)
+        for found in checkpoints.bases(store, sid, stored.cursor.id, hydrated=hydrate is not None):
+            try:
+                return _from_base(asked, first, stored, found, given, reason)
+            except (Gap, InputGone, PartLost):
+                continue  # there is a hole above it, too
+        _check_same(store, sid, first.snapshot)
+        if problem is None:
+            raise
+        # With the logs whole it would not matter; as they are not, the snapshot is what is wrong.
+        raise problem from gap
 
 
 def _hydration(given: list[Message] | None, document: dict[str, Any] | None) -> Hydration | None:
     return None if given is None else Hydration(given, document)
 
 
-def _from_checkpoint(
+def _from_base(
     asked: _Asked,
     first: _First,
     stored: Stored,
@@ -222,18 +224,16 @@ def _from_checkpoint(
     given: list[Message] | None,
     reason: Damaged,
 ) -> Loaded:
-    """Go on from a checkpoint in place of a snapshot that the trimmed logs no longer reach. Raises the
-    reason for it where there is a hole above the checkpoint, too."""
-    try:
-        if given is not None:
-            found = inline(asked.store, asked.sid, found)
-        loaded = _loaded(asked, first, Stored(found, None), _hydration(given, found))
-    except (Gap, InputGone, PartLost) as gap:
-        raise reason from gap
+    """Go on from a checkpoint, or a deletion, in place of a snapshot that the logs no longer reach. Raises
+    Gap, InputGone or PartLost where there is a hole above it."""
+    if given is not None:
+        found = inline(asked.store, asked.sid, found)
+    loaded = _loaded(asked, first, Stored(found, None), _hydration(given, found))
     loaded.fold.chain.changed = True  # what is stored is another: the next checkpoint is due
     loaded.readable, loaded.stored_cursor = stored.problem is None, stored.cursor.id
-    code = "checkpoint-used" if loaded.readable else "snapshot-unreadable"
-    loaded.notes.append({"code": code, "id": 0, "detail": str(reason)})
+    if stored.document is not None or stored.problem is not None or not found.get("deleted"):
+        code = "checkpoint-used" if loaded.readable else "snapshot-unreadable"
+        loaded.notes.append({"code": code, "id": 0, "detail": str(reason)})
     return loaded
 
 

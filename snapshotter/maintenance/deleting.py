@@ -29,8 +29,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from snapshotter.core.fold import Fold
-from snapshotter.core.inputs import InputLog
-from snapshotter.core.snapshot import decode, encode
+from snapshotter.core.snapshot import decode
+from snapshotter.tombstones import GONE, tombstone
 from streams import keys, log
 from streams.buckets.base import Blob, Broken, Entry
 from streams.codec import decode_segment, encode_segment
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from snapshotter.database import Database
 
 _TRIES = 8
-GONE = "deleted"
-"""The kind of the in record that a deletion leaves; to a reader one more kind that it does not know."""
 
 
 def delete(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False) -> Done:
@@ -131,7 +129,7 @@ def _write_fence(bench: Bench, fold: Fold, position: Cursor, date_ms: int | None
         lease=lambda: 0,
         date_ms=date_ms,
     )
-    fence = {"control": "fence", "epoch": epoch, "run": run, "why": "delete", "for": spent}
+    fence = {"control": "fence", "epoch": epoch, "run": run, "why": "delete", "for": spent, "turn": fold.turn}
     try:
         writer.append_batch([fence, {"control": "session-deleted"}], flush=Flush.NOW, end_segment=True)
     except Fenced as lost:
@@ -159,11 +157,7 @@ def _fence_of(bench: Bench) -> tuple[Cursor, int]:
 
 def _bury(bench: Bench, fold: Fold, fence: Cursor, spent: int) -> None:
     """Put the tombstone in the snapshot's place, unless it stands there, or something later does."""
-    grave, now = Fold(), bench.store.clock.now_ms()
-    grave.cursor, grave.timestamp, grave.inputs = fence.id, now, InputLog(spent)
-    grave.epoch, grave.run, grave.turn = fold.epoch, fold.run, fold.turn
-    grave.closed = grave.deleted = True
-    data = encode(grave, fence.nonce, now, session=bench.sid, first=fence.first)
+    data = tombstone(bench.sid, fence, fold, spent=spent, date_ms=bench.store.clock.now_ms())
     key, etags = keys.snapshot(bench.sid), bench.etags()
     for _ in range(_TRIES):
         blob = bench.store.get(key)

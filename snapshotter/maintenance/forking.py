@@ -28,6 +28,7 @@ from snapshotter.core.tally import Tally
 from snapshotter.incoming import read_inputs
 from snapshotter.sealing import Checkpoint
 from snapshotter.shelf import PartLost, Shelf
+from snapshotter.tombstones import after_deletion
 from streams import keys, log
 from streams.codec import decode_segment, encode_segment
 from streams.errors import Corrupt, Gap, PreconditionFailed, Refused
@@ -95,13 +96,13 @@ def _exists(bench: Bench) -> Refused:
 def _state(store: Store, sid: str, name: str, turn: int | None) -> Fold:
     """The source's fold at the place of rest. Raises Refused, Gap, Corrupt, Missing."""
     document = next((d for d in _documents(store, sid) if turn is None or d.get("turn", 0) <= turn), None)
-    stored = Stored(document, None)
     try:
-        tail = log.read_after(store, "out", sid, stored.cursor)
+        document, tail = _tail(store, sid, document)
     except Gap as gap:
         if document is not None or turn is None:
             raise
         raise Refused(f"turn {turn} of session {name!r} is in the logs no more: {gap}") from gap
+    stored = Stored(document, None)
     records = values.fill(store, sid, tail.records)
     stop, reached = _rest(document or {}, records, turn)
     if turn is not None and reached != turn:
@@ -124,6 +125,18 @@ def _state(store: Store, sid: str, name: str, turn: int | None) -> Fold:
     if not fold.cursor or fold.deleted:
         raise Refused(f"session {name!r} is not there, or deleted")
     return fold
+
+
+def _tail(store: Store, sid: str, document: dict[str, Any] | None) -> tuple[dict[str, Any] | None, log.Tail]:
+    """The out log behind a document; without one the whole log, or behind the deletion that it begins with.
+    Raises Gap."""
+    try:
+        return document, log.read_after(store, "out", sid, Stored(document, None).cursor)
+    except Gap:
+        deletion = after_deletion(store, sid) if document is None else None
+        if deletion is None:
+            raise
+        return deletion, log.read_after(store, "out", sid, Stored(deletion, None).cursor)
 
 
 def _documents(store: Store, sid: str) -> Iterator[dict[str, Any]]:

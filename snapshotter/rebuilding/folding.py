@@ -9,6 +9,7 @@ The fold is the one that boots, workers and `verify` use; nothing here computes 
     export    the fold at the cut-off, as a boot would show it
 
 Logs without a beginning were trimmed: the fold starts at the newest checkpoint then, and the result says so.
+Logs of a session that was deleted begin with the deletion, and the fold with its tombstone.
 """
 
 from __future__ import annotations
@@ -135,11 +136,7 @@ class Work:
             rebuilt = self._folded(found, None, chain(first, rest))
             base = None
         except (Gap, InputGone) as gap:
-            base = checkpoints.above(self._store, self._sid, 0)
-            if base is None:
-                raise
-            base = inline(self._store, self._sid, base)
-            rebuilt = self._again(found, base, self._end(found), ahead, gap)
+            base, rebuilt = self._from_base(found, ahead, gap)
         if self._options.mode == "export":
             result = self._result("exported", found, rebuilt)
             sink(rebuilt.fold, result)
@@ -149,21 +146,26 @@ class Work:
             return self._write(found, base, rebuilt, ahead)
         return self._compared(found, rebuilt)
 
-    def _again(
-        self, found: Opened, base: Document | None, end: int, ahead: Ahead, reason: Exception | None = None
-    ) -> _Rebuilt:
-        """Fold from a checkpoint, or a second time. Raises the reason for it where there is a hole, too."""
-        try:
-            return self._folded(found, base, ahead(parcels(self._store, self._sid, found, base, end)))
-        except (Gap, InputGone):
-            if reason is None:
-                raise
-            raise reason from None
+    def _from_base(self, found: Opened, ahead: Ahead, reason: Gap | InputGone) -> tuple[Document, _Rebuilt]:
+        """Fold from what stands for a log's beginning. Raises the reason for it where nothing does, or where
+        there is a hole above it, too."""
+        for base in checkpoints.bases(self._store, self._sid, 0):
+            document = inline(self._store, self._sid, base)
+            try:
+                return document, self._again(found, document, self._end(found), ahead)
+            except (Gap, InputGone):
+                continue
+        raise reason
+
+    def _again(self, found: Opened, base: Document | None, end: int, ahead: Ahead) -> _Rebuilt:
+        """Fold from a base, or a second time."""
+        return self._folded(found, base, ahead(parcels(self._store, self._sid, found, base, end)))
 
     def _folded(self, found: Opened, base: Document | None, read: Iterator[Parcel]) -> _Rebuilt:
         rebuilt = _Rebuilt(Fold())
         if base is not None:
-            rebuilt = _Rebuilt(restore(base), "checkpoint", at=Stored(base, None).cursor)
+            kind = "deletion" if base.get("deleted") else "checkpoint"
+            rebuilt = _Rebuilt(restore(base), kind, at=Stored(base, None).cursor)
             rebuilt.rest = rebuilt.at
         target = found.cursor if found.document is not None and self._options.mode != "export" else None
         if target == rebuilt.at.id:
@@ -242,7 +244,7 @@ class Work:
         if found.document is None:
             return self._result("unsaved", found, rebuilt)
         if rebuilt.different is None:
-            older = found.cursor < rebuilt.at.id and rebuilt.base == "checkpoint"
+            older = found.cursor < rebuilt.at.id and rebuilt.base != "first"
             if not older:
                 raise Gap(
                     f"no record of the out log ends at {found.cursor}, where the snapshot stands",

@@ -50,15 +50,16 @@ class Result:
         newer       a newer snapshot stands there than this rebuild came to; it was left
         unsaved     there is no snapshot, and no turn has ended of which there should be one (`write`), or
                     none was saved yet (`compare`)
-        unchecked   the snapshot is older than the checkpoint that the trimmed logs begin with
+        unchecked   the snapshot is older than what the logs begin with, a checkpoint or a deletion
         hydrated    somebody else owns the history; nothing is compared or written
         deleted     a tombstone stands there
         absent      nothing at all is stored of it
         failed      `error` (a code word) and `detail` say why
 
-    `base`: `first` where the logs were read from their first record, else `checkpoint`. `cursor`: the out id
-    that was rebuilt up to, `inputs` the newest input read, `stored` the snapshot's cursor, None where there
-    was none. `bytes` and `requests` are what this cost, both ways.
+    `base`: `first` where the logs were read from their first record, `deletion` where they begin with the
+    session's deletion, else `checkpoint`. `cursor`: the out id that was rebuilt up to, `inputs` the newest
+    input read, `stored` the snapshot's cursor, None where there was none. `bytes` and `requests` are what
+    this cost, both ways.
     """
 
     session: str
