@@ -31,7 +31,7 @@ from snapshotter.shelf import PartLost, Shelf
 from snapshotter.tombstones import after_deletion
 from streams import keys, log
 from streams.codec import decode_segment, encode_segment
-from streams.errors import Corrupt, Gap, PreconditionFailed, Refused
+from streams.errors import Corrupt, Gap, InvalidValue, PreconditionFailed, Refused
 from streams.log import Vanished
 from streams.packing import last_id
 from streams.records import Cursor, Record
@@ -50,10 +50,12 @@ def fork(db: Database, source: str, target: str, *, turn: int | None = None, dry
     """Make `target` a session that stands where `source` stood when the turn after `turn` began; by default
     where it stands now, without a turn that is open.
 
-    Raises Refused where the target exists, or where the source has no such turn (any more: trimming ends
-    it), Gap, Corrupt and Missing where the source is not whole, Vanished where others tidied up three times,
-    and what requests raise.
+    Raises InvalidValue for a `turn` that is no number, Refused where the target exists, or where the source
+    has no such turn (any more: trimming ends it), Gap, Corrupt and Missing where the source is not whole,
+    Vanished where others tidied up three times, and what requests raise.
     """
+    if turn is not None and type(turn) is not int:
+        raise InvalidValue("a turn is told by its number", path="turn")
     return restarting(lambda: _fork(Bench(db, target, "fork", None, dry_run), source, turn))
 
 

@@ -18,9 +18,11 @@ is run again with the same file.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import orjson
 
+from snapshotter.core.snapshot import decode
 from snapshotter.verify import verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
@@ -47,6 +50,9 @@ VERSION = 1
 _MANIFEST = "manifest.json"
 _READING = ("out", "in", "checkpoints", "blocks", "values")  # behind the snapshot
 _LARGEST = 256 * 1024 * 1024  # bytes of one object; a larger one is not ours
+_LARGEST_MANIFEST = 64 * 1024 * 1024  # bytes: some 300,000 objects
+_PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack without a limit
+_NOT_WHOLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, ValueError)
 
 
 @dataclass(slots=True)
@@ -65,14 +71,24 @@ class Package:
         sid = db.sid(self.session)
         for name, data in self.objects.items():
             bucket.put(key_of(sid, name), data)
-        return [f"{problem.code}: {problem.detail}" for problem in verify(db, self.session).problems]
+        found = [f"{problem.code}: {problem.detail}" for problem in verify(db, self.session).problems]
+        return found or self._lacking(sid)
+
+    def _lacking(self, sid: str) -> list[str]:
+        """A session that verifies may keep its history elsewhere, and then no file holds it."""
+        if SNAPSHOT not in self.objects:
+            return []
+        key = keys.snapshot(sid)
+        if not decode(self.objects[SNAPSHOT], key=key, session=sid, hydrated=True).get("hydrated"):
+            return []
+        return ["hydrated: the snapshot is a cursor only, the history belongs to a hydrate hook"]
 
 
 def export(db: Database, session_id: str, file: str | os.PathLike[str] | IO[bytes]) -> Done:
     """Write one session to a file (a path that does not exist yet, or something to write bytes to).
 
     A session that does not verify is exported as it is, and `why` says so: an import will refuse it. Raises
-    Refused where there is no such session, FileExistsError, Vanished where others tidied up three times, and
+    Refused where there is no such session, or a file at the path already, Vanished where others tidied up three times, and
     what requests raise.
     """
     bench = Bench(db, session_id, "export", None, False)
@@ -148,7 +164,11 @@ def _written(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]:
         yield file
         return
     path = Path(file)
-    with path.open("xb") as target:
+    try:
+        opened = path.open("xb")
+    except FileExistsError:
+        raise Refused(f"{path} is there already: an export never writes over a file, name another") from None
+    with opened as target:
         try:
             yield target
         except BaseException:
@@ -165,20 +185,47 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 def _unpacked(file: str | os.PathLike[str] | IO[bytes]) -> Package:
     """The session in a file. Raises Corrupt, NewerVersion."""
-    name = str(file) if isinstance(file, str | os.PathLike) else "the file"
+    if isinstance(file, str | os.PathLike):
+        with Path(file).open("rb") as source:
+            return _unpacked_from(source, str(file))
+    return _unpacked_from(file, "the file")
+
+
+def _unpacked_from(source: IO[bytes], name: str) -> Package:
     try:
-        with zipfile.ZipFile(file) as archive:
-            listed = archive.namelist()
-            manifest = _manifest(archive.read(_MANIFEST) if _MANIFEST in listed else b"", name)
-            package = Package(manifest["session"])
-            told = {row["name"]: row for row in manifest["objects"]}
-            if sorted(listed) != sorted([*told, _MANIFEST]):
-                raise _corrupt(name, "its manifest does not list what is in it")
-            for entry, row in told.items():
-                package.objects[entry] = _checked(archive, entry, row, name)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
+        with zipfile.ZipFile(source) as archive:
+            return _package(archive, name)
+    except _NOT_WHOLE as error:
         raise _corrupt(name, str(error)) from error
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # those are the archive's own wrong offsets
+            raise
+        raise _corrupt(name, str(error)) from error
+
+
+def _package(archive: zipfile.ZipFile, name: str) -> Package:
+    listed = archive.namelist()
+    found = _bytes(archive, _MANIFEST, _LARGEST_MANIFEST, name) if _MANIFEST in listed else b""
+    manifest = _manifest(found, name)
+    package = Package(manifest["session"])
+    told = {row["name"]: row for row in manifest["objects"]}
+    if sorted(listed) != sorted([*told, _MANIFEST]):
+        raise _corrupt(name, "its manifest does not list what is in it")
+    for entry, row in told.items():
+        package.objects[entry] = _checked(archive, entry, row, name)
     return package
+
+
+def _bytes(archive: zipfile.ZipFile, entry: str, limit: int, name: str) -> bytes:
+    """What an entry unpacks to: never more than it tells, and that is no more than the limit (bytes)."""
+    info = archive.getinfo(entry)
+    if info.file_size > limit:
+        raise _corrupt(name, f"{entry} tells of {info.file_size} bytes, and {limit} is the most")
+    if info.flag_bits & 1:
+        raise _corrupt(name, f"{entry} is encrypted")
+    if info.compress_type not in _PLAIN:
+        raise _corrupt(name, f"{entry} is compressed in another way than stored or deflated")
+    return archive.read(info)
 
 
 def _manifest(data: bytes, name: str) -> dict[str, Any]:
@@ -208,9 +255,9 @@ def _checked(archive: zipfile.ZipFile, entry: str, row: dict[str, Any], name: st
     sid = keys.encode_sid("x")  # any will do
     if not _is_ours(key_of(sid, entry)):
         raise _corrupt(name, f"{entry!r} is no object of a session")
-    if archive.getinfo(entry).file_size != row["bytes"] or row["bytes"] > _LARGEST:
+    if archive.getinfo(entry).file_size != row["bytes"]:
         raise _corrupt(name, f"{entry} has another size than the manifest says")
-    data = archive.read(entry)
+    data = _bytes(archive, entry, _LARGEST, name)
     if hashlib.sha256(data).hexdigest() != row["sha256"]:
         raise _corrupt(name, f"{entry} does not match its checksum")
     return data

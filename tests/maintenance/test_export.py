@@ -82,7 +82,7 @@ def test_a_path_that_exists_is_not_overwritten_and_a_failure_leaves_no_file(
         export(place.db, "nobody", file)
     assert not file.exists()
     file.write_bytes(b"mine")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(Refused, match="is there already"):
         export(place.db, SID, str(file))
     assert file.read_bytes() == b"mine"
 
@@ -175,6 +175,87 @@ def test_a_file_cannot_write_elsewhere(place: Place, name: str) -> None:
 def test_what_is_no_archive_is_refused(place: Place) -> None:
     with pytest.raises(Corrupt, match="cannot be imported"):
         import_(place.db, io.BytesIO(b"no archive"))
+
+
+def packed_as(file: io.BytesIO, method: int) -> io.BytesIO:
+    made = io.BytesIO()
+    with zipfile.ZipFile(file) as archive, zipfile.ZipFile(made, "w", method) as other:
+        for name in archive.namelist():
+            other.writestr(name, archive.read(name))
+    return made
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_that_unpacks_without_limit_is_refused(place: Place, method: int) -> None:
+    session_of(place, 1)
+    with pytest.raises(Corrupt, match="compressed in another way"):
+        import_(Place().db, packed_as(exported(place), method))
+
+
+def test_an_encrypted_archive_is_refused(place: Place) -> None:
+    session_of(place, 1)
+    data = bytearray(exported(place).getvalue())
+    for mark, offset in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
+        at = data.find(mark)
+        while at >= 0:
+            data[at + offset] |= 1
+            at = data.find(mark, at + 4)
+    with pytest.raises(Corrupt, match="is encrypted"):
+        import_(Place().db, io.BytesIO(data))
+
+
+def test_a_file_with_flipped_bits_is_corrupt_or_the_same(place: Place, tmp_path: Path) -> None:
+    session_of(place, 1)
+    whole, path = exported(place).getvalue(), tmp_path / "flipped.zip"
+    told = 0
+    for at in range(0, len(whole), 7):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        other = Place()
+        try:
+            import_(other.db, path)
+        except Corrupt:
+            told += 1
+            assert other.stored("") == {}
+        else:
+            assert other.stored("") == place.stored("")
+    assert told > 100
+
+
+def test_a_manifest_that_unpacks_to_more_than_any_is_refused_unread() -> None:
+    bomb = io.BytesIO()
+    with (
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("manifest.json", "w") as entry,
+    ):
+        for _ in range(65):
+            entry.write(bytes(1 << 20))
+    with pytest.raises(Corrupt, match=r"manifest.json tells of \d+ bytes"):
+        import_(Place().db, bomb)
+
+
+def test_a_path_that_is_not_there_is_absent_and_not_corrupt(place: Place, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        import_(place.db, tmp_path / "none.zip")
+
+
+def test_a_session_whose_history_a_hook_owns_is_not_in_a_file(place: Place) -> None:
+    session_of(place, 1)
+
+    def change(members: dict[str, bytes]) -> None:
+        snapshot = json.loads(members["snapshot.json"])
+        del snapshot["crc"]
+        members["snapshot.json"] = json.dumps({**snapshot, "messages": [], "hydrated": True}).encode()
+        rows = json.loads(members["manifest.json"])["objects"]
+        for row in rows:
+            data = members[row["name"]]
+            row |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        manifest(objects=rows)(members)
+
+    other = Place()
+    file = changed(exported(place), change)
+    with pytest.raises(Damaged, match="belongs to a hydrate hook"):
+        import_(other.db, file)
+    assert other.stored("") == {}
 
 
 def test_a_damaged_session_is_exported_as_it_is_and_not_imported(place: Place) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from blocky import LARGE, session, tiny
 from chat_samples import SID, Place, call, first_turn, user, write_all
 from upkeep import HOURS, check, fresh, killed_at, picture, session_of
 
-from snapshotter import Corrupt, Gap, Refused
+from snapshotter import Corrupt, Gap, InvalidValue, Refused
 from snapshotter.database import Database
 from snapshotter.maintenance import Keep, compact, delete, fork, gc, trim
 from streams import keys
@@ -138,6 +138,13 @@ def test_no_source(place: Place) -> None:
     delete(place.db, SID)
     with pytest.raises(Refused, match="not there, or deleted"):
         fork(place.db, SID, NEW)
+
+
+@pytest.mark.parametrize("turn", ["x", True, 2.0])
+def test_a_turn_that_is_no_number_is_invalid(place: Place, turn: Any) -> None:
+    with pytest.raises(InvalidValue, match="number"):
+        fork(place.db, SID, NEW, turn=turn)
+    assert not [key for key in place.stored("") if f"/{NEW}/" in key]
 
 
 def test_a_dry_run_writes_nothing(place: Place) -> None:
