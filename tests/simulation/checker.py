@@ -53,6 +53,8 @@ INTERRUPTIONS = 5
 """SEMANTICS.md, section 5: attempts of one incident that may end by death or by an error."""
 HEEDED = 12.0
 """Seconds after which an acknowledged stop has been heeded, where nothing goes wrong."""
+LOOKS_BACK = 120.0
+"""Seconds for which a sender looks for what it may have sent before."""
 POLITE = ("signal", "deadline", "cancelled", "ok")
 """Ends of a worker that count for nothing."""
 DAMAGED = ("Damaged", "Corrupt", "Gap", "NewerVersion")
@@ -277,6 +279,8 @@ class Checker(Lives):
         # One that was stopped stands where its worker got to it: behind those that were answered together.
         stopped = {send.target for send in case.sends.values() if send.kind == "stop"}
         sends = [case.sends[i] for i in ids if i in case.sends and i not in stopped]
+        # What was sent again so late that its sender looked no longer so far back was there before, perhaps.
+        sends = [send for send in sends if send.tried - send.began <= LOOKS_BACK]
         order = [send.id for send in sends if send.kind == "message" and send.id is not None]
         if order != sorted(order) and not self._jumps:
             self._blame("out of order", f"{ids}, by in id {order}: {_brief(event)}")

@@ -138,13 +138,21 @@ class Story:
 
     @property
     def repeats(self) -> set[int]:
-        """Inputs that repeat a message among the 31 before them: done with their first, never named."""
+        """Inputs that say again, under the same key or message id, what one of the 31 before them says: done
+        with their first, never named."""
         found = set()
         for number, record in self.inputs.items():
-            before = [self.inputs.get(n, {}).get("message") for n in range(number - 31, number)]
-            if record["kind"] == "message" and record["message"] in before:
+            before = [_said(self.inputs[n]) for n in range(number - 31, number) if n in self.inputs]
+            if ("key" in record or record["kind"] == "message") and _said(record) in before:
                 found.add(number)
         return found
+
+
+def _said(record: Record) -> Record:
+    """What an input says: a message itself, of anything else the body and its key."""
+    if "message" in record and record["kind"] == "message":
+        return {"message": record["message"]}
+    return {name: value for name, value in record.items() if name not in ("id", "ts")}
 
 
 def story_of(objects: Mapping[str, bytes], sid: str, *, tidied: bool = False) -> Story:
