@@ -37,12 +37,11 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     return url_argument(click.argument("sessions", metavar="[SESSION]…", nargs=-1)(command))
 
 
-def _keep_options(default: int | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _keep_options(command: Callable[..., Any]) -> Callable[..., Any]:
     turns = click.option(
         "--keep-turns",
         type=click.IntRange(min=1),
-        default=default,
-        show_default=default is not None,
+        default=None,
         help="Leave the newest so many turns in the logs.",
     )
     days = click.option(
@@ -51,7 +50,7 @@ def _keep_options(default: int | None) -> Callable[[Callable[..., Any]], Callabl
     size = click.option(
         "--keep-bytes", type=click.IntRange(min=0), default=None, help="Leave the newest so many bytes."
     )
-    return lambda command: turns(days(size(command)))
+    return turns(days(size(command)))
 
 
 def _keep(turns: int | None, days: float | None, size: int | None) -> Keep | None:
@@ -66,7 +65,7 @@ def _keep(turns: int | None, days: float | None, size: int | None) -> Keep | Non
     "  snapshotter maintain ./data --dry-run --json | jq 'select(.error)'",
 )
 @_options
-@_keep_options(None)
+@_keep_options
 @click.pass_context
 def maintain(
     ctx: click.Context,
@@ -112,7 +111,7 @@ def compact(
     "  snapshotter trim s3://bucket/agents --keep-days 90 --dry-run",
 )
 @_options
-@_keep_options(1)
+@_keep_options
 @click.pass_context
 def trim(
     ctx: click.Context,
@@ -121,7 +120,7 @@ def trim(
     hours: float,
     dry_run: bool,
     as_json: bool,
-    keep_turns: int,
+    keep_turns: int | None,
     keep_days: float | None,
     keep_bytes: int | None,
 ) -> None:
@@ -130,8 +129,10 @@ def trim(
     The history stays whole, and the session boots as before; what is lost is to rebuild it from the logs
     alone. A checkpoint is written first, and a session that does not verify is left as it is.
     """
-    step = partial(trim_session, keep=_keep(keep_turns, keep_days, keep_bytes))
-    _run(ctx, url, sessions, [step], hours, dry_run, as_json)
+    keep = _keep(keep_turns, keep_days, keep_bytes)
+    if keep is None:
+        raise click.UsageError("say what to leave: --keep-turns, --keep-days or --keep-bytes")
+    _run(ctx, url, sessions, [partial(trim_session, keep=keep)], hours, dry_run, as_json)
 
 
 @click.command(
@@ -170,7 +171,9 @@ def _run(
                 if as_json:
                     emit(kept.to_json())
 
-            found = each(db, names, steps, rules=rules, dry_run=dry_run, progress=progress)
+            found = each(
+                db, names, steps, rules=rules, dry_run=dry_run, progress=progress, named=bool(sessions)
+            )
     if not as_json:
         _tell(found, dry_run)
     if any(kept.error is not None for kept in found):

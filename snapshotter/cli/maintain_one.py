@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -38,7 +39,7 @@ def delete(url: str, session: str, yes: bool, dry_run: bool, as_json: bool) -> N
     stay until `gc` finds them old enough; the id can be used again after an explicit create.
     """
     if not (yes or dry_run):
-        click.confirm(f"Delete session {session!r} for good?", abort=True, err=True)
+        _confirm(f"Delete session {session!r} for good?")
     with open_database(url) as db:
         done = delete_session(db, session, dry_run=dry_run)
     _tell(done, as_json)
@@ -114,13 +115,14 @@ def fork(url: str, source: str, target: str, turn: int | None, dry_run: bool, as
 
 @click.command(
     short_help="Erase one message from everything that is stored.",
-    epilog="\b\nExample:\n  snapshotter redact ./data chat-42 --message u7\n"
+    epilog="\b\nExample:\n  snapshotter redact ./data chat-42 --message u7 --yes\n"
     "  snapshotter redact ./data chat-42 --message u7 --dry-run",
 )
 @url_argument
 @session_argument
 @click.option("--message", "message_id", help="The id of the message.")
 @click.option("--value", help="The name of a large value: the message that it belongs to is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--takeover", is_flag=True, help="Do not wait for a worker: it is known to be dead.")
 @_DRY_RUN
 @json_option
@@ -129,6 +131,7 @@ def redact(
     session: str,
     message_id: str | None,
     value: str | None,
+    yes: bool,
     takeover: bool,
     dry_run: bool,
     as_json: bool,
@@ -138,9 +141,22 @@ def redact(
     Its place says [redacted]. A worker that holds it in memory is fenced. Forks, exports, what other messages
     repeat of it, and what the bucket's own versioning keeps are not reached.
     """
+    if not (yes or dry_run):
+        _confirm(f"Erase {message_id or value!r} of session {session!r} for good?")
     with open_database(url) as db:
         done = redact_session(db, session, message_id, value=value, takeover=takeover, dry_run=dry_run)
     _tell(done, as_json)
+
+
+def _confirm(question: str) -> None:
+    """Ask a person; where there is none to be asked, refuse."""
+    if not _is_terminal():
+        raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to see what would go")
+    click.confirm(question, abort=True, err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _tell(done: Done, as_json: bool) -> None:

@@ -156,6 +156,9 @@ def _tell(result: Result) -> None:
     if result.status == "failed":
         say(f"{mark} {result.session}  {result.error}: {result.detail}")
         return
+    if result.status == "absent":
+        say(f"{mark} {result.session}  there is no such session")
+        return
     say(f"{mark} {result.session}  {count(result.different, 'difference')} at out record {result.stored}")
     for difference in result.differences[:_SHOWN]:
         ours, theirs = (difference.get(name, "absent") for name in ("rebuilt", "stored"))

@@ -88,8 +88,8 @@ def export(db: Database, session_id: str, file: str | os.PathLike[str] | IO[byte
     """Write one session to a file (a path that does not exist yet, or something to write bytes to).
 
     A session that does not verify is exported as it is, and `why` says so: an import will refuse it. Raises
-    Refused where there is no such session, or a file at the path already, Vanished where others tidied up three times, and
-    what requests raise.
+    Refused where there is no such session, or a file at the path already, Vanished where others tidied up
+    three times, and what requests raise.
     """
     bench = Bench(db, session_id, "export", None, False)
     package, problems = restarting(lambda: _consistent(bench, session_id))

@@ -17,7 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from snapshotter.catalogue import all_sessions
-from streams.errors import Misconfigured, Unsupported
+from streams import keys, log
+from streams.errors import Misconfigured, Refused, Unsupported
+from streams.keys import Log
 
 from .bench import Done
 from .compacting import compact
@@ -27,6 +29,8 @@ from .trimming import trim
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
+
+_LOGS: tuple[Log, Log] = ("out", "in")
 
 Step = Callable[..., Done]
 """`step(db, session_id, rules=, dry_run=)`: one kind of maintenance of one session."""
@@ -75,12 +79,15 @@ def each(
     rules: Rules | None = None,
     dry_run: bool = False,
     progress: Callable[[Kept], None] | None = None,
+    named: bool = True,
 ) -> list[Kept]:
-    """As `maintain`, with these steps."""
+    """As `maintain`, with these steps. `named`: somebody named the sessions, so one may not be there."""
     found = []
     for session in all_sessions(db) if sessions is None else sessions:
         kept = Kept(session)
         try:
+            if named and sessions is not None:
+                _check_there(db, session)
             for step in steps:
                 kept.done.append(step(db, session, rules=rules, dry_run=dry_run))
         except Misconfigured:
@@ -91,6 +98,15 @@ def each(
         if progress is not None:
             progress(kept)
     return found
+
+
+def _check_there(db: Database, session_id: str) -> None:
+    """Raise Refused where nothing is stored of a session."""
+    store, sid = db.store, db.sid(session_id)
+    if store.head(keys.snapshot(sid)) is not None:
+        return
+    if not any(log.newest(store, which, sid, 1).entries for which in _LOGS):
+        raise Refused(f"there is no session {session_id!r} at {db.url}")
 
 
 def compact_where_possible(

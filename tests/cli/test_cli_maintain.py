@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from cli_runs import ANSWER, answered, jsonl, run
 
+from snapshotter.cli import maintain_one
+
 
 def aged(root: Path, hours: float) -> None:
     """Everything in this root is older by so many hours."""
@@ -86,14 +88,34 @@ def test_what_is_not_safe_is_refused(root: Path, options: tuple[str, str]) -> No
     assert run("maintain", root, *options).code == 2
 
 
+@pytest.mark.parametrize("command", ["maintain", "compact", "trim", "gc", "rebuild"])
+def test_a_session_that_is_not_there_is_told(root: Path, command: str) -> None:
+    session(root, turns=1)
+    told = run(command, root, "nosuch", *(("--keep-turns", "1") if command == "trim" else ()))
+    assert told.code == 1
+    assert "BAD nosuch  there is no" in told.out
+
+
+def test_trim_wants_a_limit(root: Path) -> None:
+    session(root, turns=1)
+    told = run("trim", root, "s")
+    assert told.code == 2
+    assert all(name in told.err for name in ("--keep-turns", "--keep-days", "--keep-bytes"))
+
+
 def test_an_empty_root_is_no_error(root: Path) -> None:
     found = run("maintain", root)
     assert found.code == 0
     assert "nothing is stored" in found.err
 
 
-def test_delete_asks_first(root: Path) -> None:
+def test_delete_asks_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session(root, turns=1)
+    refused = run("delete", root, "s", stdin="y\n")
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    assert run("redact", root, "s", "--message", "m", stdin="y\n").code == 2
+    monkeypatch.setattr(maintain_one, "_is_terminal", lambda: True)
+    assert run("redact", root, "s", "--message", "m", stdin="n\n").code == 130
     assert run("delete", root, "s", stdin="n\n").code == 130
     assert len(run("history", root, "s", "--json").lines) == 2
     assert run("delete", root, "s", "--dry-run").out.startswith("s  would delete")
@@ -145,9 +167,9 @@ def test_redact(root: Path) -> None:
     session(root)
     message = run("history", root, "s", "--json").lines[0]["id"]
     assert "would redact" in run("redact", root, "s", "--message", message, "--dry-run").out
-    assert run("redact", root, "s", "--message", message, "--json").json["written"] == 1
+    assert run("redact", root, "s", "--message", message, "--yes", "--json").json["written"] == 1
     assert run("history", root, "s", "--json").lines[0]["parts"][0]["text"] == "[redacted]"
     assert b"question 0" not in b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
-    assert run("redact", root, "s", "--message", "nobody").code == 2
+    assert run("redact", root, "s", "--message", "nobody", "--yes").code == 2
     assert run("redact", root, "s").code == 2
     assert run("verify", root).code == 0
