@@ -1,8 +1,18 @@
-"""What a log says about deletions, to maintenance that works beside them."""
+"""What the out log says about deletions and redactions, to maintenance that works beside them.
+
+Both begin with a record in the log, and list what they empty afterwards. So whoever writes a copy of a
+snapshot looks at the log once more when it is durable: where no such record stands above the snapshot, the
+copy is listed by any that comes; where one does, the copy is taken back.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from streams import log
+from streams.buckets.base import Written
 from streams.codec import decode_segment
+from streams.errors import PreconditionFailed
 from streams.records import Cursor
 
 from .bench import Bench
@@ -19,3 +29,25 @@ def newest_deletion(bench: Bench) -> tuple[Cursor, int] | None:
             header = segment.header
             return Cursor(header.last, header.nonce, header.first), max(spent, default=0)
     return None
+
+
+def is_outdated(bench: Bench, cursor: int) -> bool:
+    """Whether the out log has a deletion above this out id, or an edit of the history, with which a redaction
+    begins: a snapshot that stands there holds what must not be written any more."""
+    places = log.tail_keys(bench.store, "out", bench.sid, cursor).entries
+    above = [place for place in places if place.first > cursor]
+    covering = [place for place in places if place.first <= cursor][:1]  # merged, it may reach above
+    for segment in log.fetch(bench.store, [place.key for place in (*above, *covering)]):
+        for record in segment.records:
+            if record["id"] > cursor and record.get("control") in ("session-deleted", "history"):
+                return True
+    return False
+
+
+def take_back(bench: Bench, key: str, written: Written) -> None:
+    """Empty what was just written, unless somebody has replaced it since."""
+    if bench.etags() == "none":
+        bench.store.put(key, b"")
+        return
+    with suppress(PreconditionFailed):
+        bench.replace(key, b"", written.etag)

@@ -26,7 +26,7 @@ from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
 from snapshotter.core.snapshot import decode
 from streams import keys
-from streams.buckets.base import Blob, Entry
+from streams.buckets.base import Blob, Entry, Written
 from streams.codec import decode_segment, encode_segment
 from streams.errors import InvalidValue, PreconditionFailed, Refused, Unreachable, Unsupported
 from streams.keys import Log
@@ -35,12 +35,14 @@ from streams.records import Record, Segment
 
 from .bench import WINDOW, Bench, Done, restarting
 from .blanking import Blanker, blank, calls_in
+from .deletions import is_outdated, take_back
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
     from snapshotter.session import Session
 
 _Read = tuple[Place, Blob, Segment]
+_TRIES = 8
 
 
 def redact(
@@ -220,9 +222,8 @@ def _rewrite(bench: Bench, target: str, calls: set[str]) -> bool:
 def _forget(bench: Bench, listed: list[Entry], own: set[str]) -> None:
     """Empty what the new snapshot does not name, and the message's own values."""
     key = keys.snapshot(bench.sid)
-    blob = bench.store.get(key)
-    text = b"" if blob is None else blob.data
-    checkpoints = [entry for entry in listed if keys.parse_checkpoint(entry.key) is not None]
+    # Also where none was listed: a trim that is under way must not make one of what it has read.
+    kept, text = (None, _text(bench.store.get(key))) if bench.done.dry_run else _copied(bench)
     doomed = []
     for entry in listed:
         content = keys.parse_content(entry.key)
@@ -232,14 +233,53 @@ def _forget(bench: Bench, listed: list[Entry], own: set[str]) -> None:
             doomed.append(entry)
     bench.done.deleted += len(doomed)
     bench.done.freed += sum(entry.size for entry in doomed)
-    if bench.done.dry_run or blob is None:
+    if bench.done.dry_run:
         return
-    turn = decode(blob.data, key=key, session=bench.sid, hydrated=True).get("turn")
-    if turn:
-        # Also where none was listed: a trim that is under way must not make one of what it has read.
-        newest = keys.checkpoint(bench.sid, turn)
-        bench.store.put(newest, blob.data, nonce=bench.store.clock.token())
-        doomed += [entry for entry in checkpoints if entry.key != newest]
+    checkpoints = [entry for entry in listed if keys.parse_checkpoint(entry.key) is not None]
+    if kept is not None:
+        doomed += [entry for entry in checkpoints if entry.key != kept]
     for start in range(0, len(doomed), WINDOW):
         window: list[Any] = doomed[start : start + WINDOW]
         bench.store.gather([partial(bench.store.put, entry.key, b"") for entry in window])
+
+
+def _text(blob: Blob | None) -> bytes:
+    return b"" if blob is None else blob.data
+
+
+def _copied(bench: Bench) -> tuple[str | None, bytes]:
+    """Make the newest checkpoint a copy of the snapshot; returns its key, None before the first turn's end,
+    and the snapshot as stored. What stands there is read before the snapshot is, and replaced under its
+    condition: of two redactions neither brings back what the other one took away."""
+    key: str | None = None
+    name = keys.snapshot(bench.sid)
+    for _ in range(_TRIES):
+        stands = None if key is None else bench.store.get(key)
+        blob = bench.store.get(name)
+        document = None if blob is None else decode(blob.data, key=name, session=bench.sid, hydrated=True)
+        if blob is None or document is None or document.get("deleted"):
+            raise Vanished(f"session {bench.done.session!r} was deleted while it was redacted")
+        own = keys.checkpoint(bench.sid, document["turn"]) if document.get("turn") else None
+        if own is None:
+            return None, blob.data
+        if own != key:
+            key = own
+            continue
+        try:
+            written = _put(bench, key, blob.data, stands)
+        except PreconditionFailed:
+            continue
+        if is_outdated(bench, cursor_of(document)):
+            take_back(bench, key, written)
+            raise Vanished(f"session {bench.done.session!r} was changed while it was redacted")
+        return key, blob.data
+    raise Unreachable(f"{key} changes each time it is looked at: run the redaction again")
+
+
+def _put(bench: Bench, key: str, data: bytes, stands: Blob | None) -> Written:
+    """Write under the condition that this still stands there. Raises PreconditionFailed."""
+    token = bench.store.clock.token()
+    if stands is None:
+        return bench.store.put_once(key, data, if_absent=True, nonce=token)
+    match = stands.etag.strip('"') if bench.etags() == "unquoted" else stands.etag
+    return bench.store.put_once(key, data, if_match=match, nonce=token)

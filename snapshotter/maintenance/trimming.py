@@ -31,6 +31,7 @@ from streams.errors import PreconditionFailed, Refused
 from streams.log import Place, Vanished
 
 from .bench import Bench, Done, restarting
+from .deletions import is_outdated, take_back
 from .rules import Keep, Rules
 
 if TYPE_CHECKING:
@@ -76,6 +77,9 @@ def _trim(bench: Bench, keep: Keep) -> Done:
     doomed = _doomed(bench, inputs[:-1], date_ms, below, keep)
     if out or doomed:
         _check(bench)
+        if not base.stored and is_outdated(bench, cursor_of(base.document)):
+            bench.done.why = "the snapshot is older than an edit or the deletion of the session"
+            return bench.done
         _secure(bench, base)
         bench.delete(out)
         bench.delete(doomed)
@@ -176,6 +180,9 @@ def _secure(bench: Bench, base: _Base) -> None:
             written = bench.store.put_once(key, base.data, if_absent=True, nonce=token)
         except PreconditionFailed:
             raise Vanished(f"{key} was written by another trim") from None
+        if is_outdated(bench, cursor_of(base.document)):
+            take_back(bench, key, written)
+            raise Vanished(f"session {bench.done.session!r} was deleted or redacted while it was trimmed")
         bench.awake.check(written.date_ms)
     key = keys.snapshot(bench.sid)
     blob = bench.store.get(key)

@@ -97,11 +97,12 @@ def watched(place: Place, look: Callable[[], Any]) -> Database:
 
 
 def interrupted(place: Place, verb: str, prefix: str, number: int, act: Callable[[], Any]) -> Database:
-    """A door; `act` happens before its number-th request of this kind for a key with this prefix."""
+    """A door; `act` happens before its number-th request of this kind (empty: any) for a key with
+    this prefix."""
     asked: list[str] = []
 
     def hook(request: Call, when: str) -> None:
-        if when == "before" and request.verb == verb and request.key.startswith(prefix):
+        if when == "before" and verb in ("", request.verb) and request.key.startswith(prefix):
             asked.append(request.key)
             if len(asked) == number:
                 act()

@@ -1,0 +1,85 @@
+"""Copies of a snapshot that are written beside a deletion or a redaction are taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from blocky import tiny
+from chat_samples import SID, Place, user
+from upkeep import HOURS, check, fresh, interrupted
+
+from snapshotter.maintenance import delete, gc, redact, trim
+from streams.errors import StreamError
+
+
+def filled(place: Place, turns: int = 3) -> Place:
+    for number in range(1, turns + 1):
+        place.db.send(SID, user(f"u{number}", f"SECRET{number}"))
+        place.answer()
+        place.clock.advance(24 * HOURS)
+    return place
+
+
+def left(place: Place, word: bytes) -> set[str]:
+    return {key.partition("/")[0] for key, data in place.stored("").items() if word in data}
+
+
+def everywhere(outer: Callable[[Any], Any], inner: Callable[[Any], Any], word: bytes) -> int:
+    """`inner` happens before each request of `outer` in turn; when both are through nothing is left."""
+    for number in range(1, 400):
+        place = filled(Place())
+        happened: list[int] = []
+
+        def now(place: Place = place, happened: list[int] = happened) -> None:
+            happened.append(1)
+            inner(fresh(place))
+
+        with suppress(StreamError):  # it lost, and says so
+            outer(interrupted(place, "", "", number, now))
+        if not happened:
+            return number
+        assert not left(place, word), f"before request {number}"
+    raise AssertionError("it never ends")
+
+
+def test_a_trim_beside_a_deletion_leaves_no_checkpoint() -> None:
+    assert everywhere(lambda db: trim(db, SID), lambda db: delete(db, SID), b"SECRET") > 10
+
+
+def test_a_redaction_beside_a_deletion_leaves_no_checkpoint() -> None:
+    redacts = lambda db: redact(db, SID, "u3", takeover=True)  # noqa: E731
+    assert everywhere(redacts, lambda db: delete(db, SID), b"SECRET") > 10
+
+
+def test_of_two_redactions_neither_brings_back_what_the_other_took_away() -> None:
+    first = lambda db: redact(db, SID, "u1", takeover=True)  # noqa: E731
+    second = lambda db: redact(db, SID, "u2", takeover=True)  # noqa: E731
+    assert everywhere(second, first, b"SECRET1") > 10
+
+
+def test_a_trim_beside_a_redaction_makes_no_checkpoint_of_what_was_redacted() -> None:
+    redacts = lambda db: redact(db, SID, "u1", takeover=True)  # noqa: E731
+    assert everywhere(lambda db: trim(db, SID), redacts, b"SECRET1") > 10
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_checkpoint_that_a_killed_trim_left_of_a_deleted_session_is_garbage(opened: bool) -> None:
+    place = filled(tiny())
+    trim(place.db, SID)
+    (key,) = place.stored("checkpoints/")
+    data = place.stored(key)[key]
+    delete(place.db, SID)
+    place.bucket.inner.put(key, data)  # durable before the trim could look at the log again
+    if opened:
+        place.db.create(SID)
+        place.db.send(SID, user("u9"))
+        place.answer()
+    place.clock.advance(24 * HOURS)
+    for _ in range(3):
+        gc(place.db, SID)
+        place.clock.advance(24 * HOURS)
+    assert not left(place, b"SECRET")
+    check(place)
