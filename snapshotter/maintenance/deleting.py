@@ -84,7 +84,20 @@ def _delete(bench: Bench) -> Done:
         inputs, kept = [place for place in inputs if place.first <= spent], []
     _bury(bench, fold, fence, max([spent, *(place.first for place in inputs)]))
     _empty(bench, fence.first, inputs, kept)
+    _look_again(bench, max([spent, *(place.first for place in inputs)]), kept)
     return bench.done
+
+
+def _look_again(bench: Bench, last: int, kept: Sequence[Entry]) -> None:
+    """An input that came meanwhile may name a value that was on the list, and is empty now: then it goes,
+    too. Raises Vanished where there is such a one; the deletion is run again."""
+    names = {found[2].encode() for entry in kept if (found := keys.parse_content(entry.key)) is not None}
+    later = [
+        place for place in log.tail_keys(bench.store, "in", bench.sid, last).entries if place.first > last
+    ]
+    for place, blob in bench.read(later):
+        if not isinstance(blob, Broken) and any(name in blob.data for name in names):
+            raise log.Vanished(f"{place.key} came meanwhile, and names what was emptied")
 
 
 def _found(bench: Bench) -> tuple[Fold, Cursor, int | None]:
@@ -200,10 +213,11 @@ def _kept(bench: Bench) -> list[Entry]:
 
 
 def _empty(bench: Bench, fence: int, inputs: list[Place], kept: list[Entry]) -> None:
-    """Overwrite everything below the fence; of the inputs (oldest first) the newest keeps its frame."""
+    """Overwrite everything below the fence; of the inputs (oldest first) the newest keeps its frame. Values
+    come last: a sender who finds its own empty stores it again, while something names it."""
     places, _ = bench.places("out")
     doomed: list[Place | Entry] = [place for place in places if place.first < fence]
-    doomed += [*inputs[:-1], *kept]
+    doomed += inputs[:-1]
     _blank(bench, [entry for entry in doomed if entry.size])
     for place in inputs[-1:]:
         record = {"id": place.first, "ts": bench.store.clock.now_ms(), "kind": GONE}
@@ -214,6 +228,7 @@ def _empty(bench: Bench, fence: int, inputs: list[Place], kept: list[Entry]) -> 
         if not bench.done.dry_run:
             nonce = bench.store.clock.token()
             bench.store.put(place.key, encode_segment("in", [record], nonce=nonce), nonce=nonce)
+    _blank(bench, [entry for entry in kept if entry.size])
 
 
 def _blank(bench: Bench, doomed: Sequence[Place | Entry]) -> None:

@@ -13,7 +13,7 @@ from upkeep import check, fresh
 
 from snapshotter import Database, Refused, values
 from snapshotter.maintenance import delete, fork, redact
-from streams import keys
+from streams import keys, log
 from streams.buckets.memory import MemoryBucket
 from streams.errors import Unreachable
 from streams.store import Store
@@ -48,6 +48,40 @@ def test_a_large_message_sent_beside_a_deletion_leaves_no_hole(place: Place) -> 
     fresh(place).send(SID, user("u6", "again"))
     assert [item.ids for item in fresh(place).peek(SID).pending] == [(6,)]
     check(place)
+
+
+def test_an_input_that_comes_while_its_value_is_emptied_goes_with_it(place: Place) -> None:
+    data = values.encoded(user("u5", LARGE))
+    store = Store(MemoryBucket(place.clock, space=place.space), place.clock)
+    ref = values.put(store, SID, data)
+    sent: list[int] = []
+
+    def send() -> None:
+        sent.append(log.append_input(store, SID, lambda _: {"kind": "message", "ref": ref}))
+        values.confirm(store, SID, "in", ref, data)
+
+    delete(before(place, "values/", send), SID)
+    assert sent == [5]
+    assert not any(place.stored("values/").values())
+    assert fresh(place).history(SID) == []
+    fresh(place).create(SID)
+    assert fresh(place).peek(SID).pending == []
+    check(place)
+
+
+def test_what_a_deletion_is_taking_is_not_stored_again(place: Place) -> None:
+    data = values.encoded(user("u5", LARGE))
+    store = Store(MemoryBucket(place.clock, space=place.space), place.clock)
+    ref = values.put(store, SID, data)
+    log.append_input(store, SID, lambda _: {"kind": "message", "ref": ref})
+
+    def hook(asked: Call, at: str) -> None:
+        if asked.verb == "put" and at == "after":
+            values.confirm(store, SID, "in", ref, data)
+
+    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
+    delete(Database(bucket, place.clock, recovery=AT_ONCE), SID)
+    assert not any(place.stored("values/").values())
 
 
 def test_what_a_deletion_took_with_its_input_does_not_come_back(place: Place) -> None:
