@@ -7,6 +7,8 @@
        stay, so the log is the same chain
     4  of what was listed, whatever the new snapshot does not name is overwritten by an empty object: old
        blocks, old checkpoints (the newest is made a copy of the snapshot), the message's own large values
+    5  so is every large value that is an hour old and that nothing names any more: a redaction that was
+       broken off may have left it
 
 The law holds afterwards, since the log says what happened. A redaction that was broken off is run again. It
 cannot reach what the bucket's own versioning keeps, other sessions (a fork has its own copy), exports, and
@@ -15,7 +17,7 @@ what other messages, a compacted context or the session's state repeat of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +32,14 @@ from streams.buckets.base import Blob, Entry, Written
 from streams.codec import decode_segment, encode_segment
 from streams.errors import InvalidValue, PreconditionFailed, Refused, Unreachable, Unsupported
 from streams.keys import Log
-from streams.log import Place, Vanished
+from streams.log import MINIMUM_AGE_MS, Place, Vanished
 from streams.records import Record, Segment
 
 from .bench import WINDOW, Bench, Done, restarting
 from .blanking import Blanker, blank, calls_in
 from .deletions import is_outdated, take_back
+from .rules import Rules
+from .sweeping import unnamed_values
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
@@ -82,14 +86,20 @@ def _redact(bench: Bench, message_id: str | None, value: str | None, takeover: b
         calls = {call for message in found for call in calls_in(message)}
         apart = {ref["key"] for m in found if (ref := session.fold.chain.apart.ref_of(m)) is not None}
         blanker, changed = _rewritten(bench, target, calls)
-        if not found and not changed:
+        if not found and not changed and not blanker.inputs:
             raise Refused(f"there is no message {target!r} in session {session.id!r}")
-        if not bench.done.dry_run:
+        said = bool(found) and not changed and all(message == blank(message) for message in found)
+        if said and _is_saved(bench, session):
+            bench.done.why = "it is redacted already"
+        elif not bench.done.dry_run:
             _say(session, target, len(found), blanker.inputs)
             _check_saved(bench, session)
     while _rewrite(bench, target, calls):
         pass  # a compaction may have put back, merged, what it had read before
     _forget(bench, listed, blanker.values | apart)
+    if not bench.done.dry_run:
+        rules = Rules(minimum_age=MINIMUM_AGE_MS / 1000)
+        _blank(bench, unnamed_values(Bench(bench.db, bench.done.session, "redact", rules, dry_run=False)))
     return bench.done
 
 
@@ -124,11 +134,16 @@ def _holder(bench: Bench, session: Session, name: str) -> str:
 
 def _check_saved(bench: Bench, session: Session) -> None:
     """Raise Unreachable where no snapshot says what the message is now: nothing may be forgotten then."""
+    if not _is_saved(bench, session):
+        raise Unreachable(f"the snapshot of session {session.id!r} was not saved: run the redaction again")
+
+
+def _is_saved(bench: Bench, session: Session) -> bool:
+    """Whether the stored snapshot stands no lower than this session."""
     key = keys.snapshot(bench.sid)
     blob = bench.store.get(key)
     document = None if blob is None else decode(blob.data, key=key, session=bench.sid, hydrated=True)
-    if document is None or cursor_of(document) < session.fold.cursor:
-        raise Unreachable(f"the snapshot of session {session.id!r} was not saved: run the redaction again")
+    return document is not None and cursor_of(document) >= session.fold.cursor
 
 
 def _say(session: Session, target: str, count: int, inputs: set[int]) -> None:
@@ -238,8 +253,12 @@ def _forget(bench: Bench, listed: list[Entry], own: set[str]) -> None:
     checkpoints = [entry for entry in listed if keys.parse_checkpoint(entry.key) is not None]
     if kept is not None:
         doomed += [entry for entry in checkpoints if entry.key != kept]
+    _blank(bench, doomed)
+
+
+def _blank(bench: Bench, doomed: Sequence[Entry]) -> None:
     for start in range(0, len(doomed), WINDOW):
-        window: list[Any] = doomed[start : start + WINDOW]
+        window: list[Any] = [*doomed[start : start + WINDOW]]
         bench.store.gather([partial(bench.store.put, entry.key, b"") for entry in window])
 
 

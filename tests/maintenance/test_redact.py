@@ -260,3 +260,19 @@ def test_a_store_without_if_match_is_refused() -> None:
     bucket = FaultyBucket(NoMatch(place.clock, space=place.space), clock=place.clock, trusted=False)
     with pytest.raises(Unsupported, match="nothing can be redacted"):
         redact(Database(bucket, place.clock), SID, "a3")
+
+
+def test_redacting_again_writes_nothing_to_the_log(place: Place) -> None:
+    redact(place.db, SID, "a3")
+    before = {**place.stored("out/"), **place.stored("in/"), **place.stored("sessions/")}
+    done = redact(place.db, SID, "a3")
+    assert (done.written, done.why) == (0, "it is redacted already")
+    assert {**place.stored("out/"), **place.stored("in/"), **place.stored("sessions/")} == before
+
+
+def test_a_message_that_is_owed_is_answered_as_what_is_left_of_it(place: Place) -> None:
+    place.db.send(SID, {"id": "owed", "role": "user", "parts": [{"type": "text", "text": "a secret"}]})
+    redact(place.db, SID, "owed")
+    assert b"a secret" not in b"".join(place.stored("").values())
+    (item,) = place.db.peek(SID).pending
+    assert [part["text"] for message in item.messages for part in message["parts"]] == ["[redacted]"]
