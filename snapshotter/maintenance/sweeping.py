@@ -82,6 +82,21 @@ def _gc(bench: Bench) -> Done:
     return bench.done
 
 
+def unnamed_values(bench: Bench) -> list[Entry]:
+    """The values past the minimum age that nothing names, but those that are empty. Raises as `gc`."""
+    shelves = {
+        "blocks": Shelf([], None),
+        "values": bench.shelf(keys.values_prefix(bench.sid)),
+        "checkpoints": bench.shelf(keys.checkpoints_prefix(bench.sid)),
+    }
+    key = keys.snapshot(bench.sid)
+    blob = bench.store.get(key)
+    if blob is None:
+        return []
+    document = decode(blob.data, key=key, session=bench.sid, hydrated=True)
+    return [entry for entry in _unnamed(bench, shelves, blob.data, document) if entry.size]
+
+
 def _unnamed(
     bench: Bench, shelves: dict[str, Shelf], snapshot: bytes | None, document: dict[str, Any] | None
 ) -> Iterator[Entry]:

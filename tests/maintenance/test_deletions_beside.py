@@ -7,10 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from blocky import tiny
+from blocky import LARGE, tiny
 from chat_samples import SID, Place, user
-from upkeep import HOURS, check, fresh, interrupted
+from upkeep import HOURS, check, fresh, interrupted, killed_at
 
+from snapshotter.core.blocks import Sizes
 from snapshotter.maintenance import delete, gc, redact, trim
 from streams.errors import StreamError
 
@@ -83,3 +84,20 @@ def test_a_checkpoint_that_a_killed_trim_left_of_a_deleted_session_is_garbage(op
         place.clock.advance(24 * HOURS)
     assert not left(place, b"SECRET")
     check(place)
+
+
+def test_a_redaction_that_is_run_again_finds_the_values_that_it_left() -> None:
+    """Wherever it was killed: the records that named them may say nothing of them any more."""
+    number, killed = 1, True
+    while killed:
+        place = Place(sizes=Sizes(value=600))
+        for turn in (1, 2):
+            place.db.send(SID, user(f"u{turn}", f"SECRET{turn} {LARGE}"))
+            place.answer()
+        place.clock.advance(24 * HOURS)
+        killed = killed_at(place, number, "after", lambda db: redact(db, SID, "u1", takeover=True))
+        redact(fresh(place), SID, "u1", takeover=True)
+        assert not left(place, b"SECRET1"), number
+        check(place)
+        number += 1
+    assert number > 20
