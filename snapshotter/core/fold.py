@@ -166,6 +166,7 @@ class Fold:
             self.note("unknown-control", f"control {name!r} is not known here; kept, skipped")
         elif self.deleted and name not in _AFTER_DELETE:
             self.note("after-delete", f"{name} after the session was deleted; skipped")
+            self._pass_over(record)
             return False
         else:
             handler(self, record)
@@ -333,6 +334,7 @@ class Fold:
         why = record.get("why")
         if self.deleted and why != "create":
             self.note("fence-after-delete", "a fence after the session was deleted; skipped")
+            self._pass_over(record)
             return
         self._take_over(record)
         self.budget.fence(record)
@@ -343,6 +345,10 @@ class Fold:
         if why in ("create", "delete"):
             self.budget.reset()
             self._spend_before(record.get("for", 0), why)
+
+    def _pass_over(self, record: Record) -> None:
+        """Somebody came to a session that is deleted. Whoever creates it anew takes over from there."""
+        self.epoch = max(self.epoch, record.get("epoch", 0))
 
     def _spend_before(self, number: int, why: str) -> None:
         """A session that is deleted, or opened again, begins anew: what was owed up to this input is spent,

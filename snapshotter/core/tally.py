@@ -77,6 +77,7 @@ class Tally:
         record, _ = mended(record)
         name = str(record.get("control"))
         if self.deleted and record.get("why") != "create":
+            self.epoch = max(self.epoch, record.get("epoch", 0))
             return
         known = _CONTROLS.get(name)
         if known is not None:

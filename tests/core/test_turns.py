@@ -92,6 +92,12 @@ def test_after_a_deletion_only_a_create_counts() -> None:
     assert [line["code"] for line in whole.report][-4:] == codes
 
 
+def test_who_creates_a_deleted_session_takes_over_from_all_that_came_to_it() -> None:
+    gone = [*OPEN, {"control": "session-deleted"}]
+    assert fold(U1, [*gone, {"control": "fence", "why": "boot", "epoch": 7}]).epoch == 7
+    assert fold(U1, [*gone, start(2, [1], epoch=9)]).epoch == 9
+
+
 def test_a_create_opens_a_deleted_session_and_spends_what_came_before() -> None:
     create = {"control": "fence", "why": "create", "for": 2}
     seen = boot([say("u1"), say("u2"), say("u3")], [*OPEN, {"control": "session-deleted"}, create])

@@ -216,6 +216,8 @@ class Checker(Lives):
             return
         elif event.get("upkeep") and event["type"] in ("Refused", "Gap") and case.wiped == math.inf:
             return  # half of it is emptied: whoever tidies up leaves it alone
+        elif event.get("upkeep") and "there is no session" in event.get("detail", ""):
+            return  # nobody has begun it yet
         elif event["type"] in DAMAGED and case.source and not case.forked:
             return  # a fork that was broken off is a log with a hole, until it is run again
         elif event["type"] not in self._allowed:
