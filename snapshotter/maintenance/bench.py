@@ -6,7 +6,7 @@ so one that is broken off is simply run again. With `dry_run` it does everything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -116,6 +116,21 @@ class Bench:
         written = self.store.put_once(key, data, if_match=match, nonce=self.store.clock.token())
         self.awake.check(written.date_ms)
         return written
+
+    def explain(self, listed: Iterable[tuple[Sequence[Place | Entry], int | None]]) -> Done:
+        """Say why nothing was done, where what is too young may be the reason; `listed`: objects, each list
+        with the store's date of it. Returns what was done."""
+        done = self.done
+        if not (done.written or done.deleted or done.why):
+            young = sum(
+                not self.rules.is_old(entry.modified_ms, date_ms)
+                for entries, date_ms in listed
+                for entry in entries
+            )
+            if young:
+                hours = self.rules.minimum_age / 3600
+                done.why = f"{young:,} object{'' if young == 1 else 's'} younger than {hours:g} h"
+        return done
 
     def etags(self) -> str:
         """How this store takes an ETag (see `saving.save`); a store that is not known is asked first, unless

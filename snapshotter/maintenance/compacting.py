@@ -81,7 +81,7 @@ def _compact(bench: Bench) -> Done:
                 dead += _merge(bench, run)
         dead.sort(key=lambda place: place.first)
         bench.delete(dead)
-    return bench.done
+    return bench.explain([(places, date_ms)])
 
 
 def settled(bench: Bench, places: list[Place]) -> Iterator[Stretch]:

@@ -67,9 +67,9 @@ def _trim(bench: Bench, keep: Keep) -> Done:
     base = _base(bench)
     if base is None:
         return bench.done
-    places, date_ms = bench.places("out")
-    cut, first_input = _cut(bench, places, date_ms, cursor_of(base.document), keep)
-    out = _doomed(bench, places, date_ms, cut, keep)
+    places, out_date_ms = bench.places("out")
+    cut, first_input = _cut(bench, places, out_date_ms, cursor_of(base.document), keep)
+    out = _doomed(bench, places, out_date_ms, cut, keep)
     if len(out) < sum(place.first < cut for place in places):
         first_input = 0  # what was too young stays, and so does what it answers
     inputs, date_ms = bench.places("in")
@@ -83,7 +83,7 @@ def _trim(bench: Bench, keep: Keep) -> Done:
         _secure(bench, base)
         bench.delete(out)
         bench.delete(doomed)
-    return bench.done
+    return bench.explain([([place for place in places if place.first < cut], out_date_ms)])
 
 
 def _base(bench: Bench) -> _Base | None:

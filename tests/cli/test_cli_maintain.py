@@ -103,6 +103,14 @@ def test_trim_wants_a_limit(root: Path) -> None:
     assert all(name in told.err for name in ("--keep-turns", "--keep-days", "--keep-bytes"))
 
 
+def test_nothing_to_do_says_why(root: Path) -> None:
+    session(root)
+    aged(root, 0)
+    told = run("compact", root, "s")
+    assert "objects younger than 6 h" in told.out
+    assert "objects younger than 6 h" in run("trim", root, "s", "--keep-turns", "1").out
+
+
 def test_an_empty_root_is_no_error(root: Path) -> None:
     found = run("maintain", root)
     assert found.code == 0
