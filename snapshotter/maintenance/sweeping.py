@@ -79,7 +79,8 @@ def _gc(bench: Bench) -> Done:
     for places, date_ms in logs.values():
         doomed += _emptied(bench, places, date_ms, document)
     bench.delete(doomed)
-    return bench.done
+    emptied = [([p for p in places[:-1] if not p.size], date_ms) for places, date_ms in logs.values()]
+    return bench.explain([*((shelf.entries, shelf.date_ms) for shelf in shelves.values()), *emptied])
 
 
 def unnamed_values(bench: Bench) -> list[Entry]:
