@@ -31,7 +31,7 @@ from streams.keys import Log
 from streams.log import Place, Vanished
 from streams.records import Cursor, Record, Segment
 
-from .checkpoints import leftovers
+from .checkpoints import cursor_of, leftovers
 from .core.fold import Fold
 from .core.snapshot import decode, restore
 from .loading import load
@@ -113,6 +113,7 @@ class _Check:
         self._verdict = Verdict(session_id)
         self._etag: str | None = None
         self._document: dict[str, Any] | None = None
+        self._cursors: dict[str, Any] = {}  # where the snapshot stands, also one that is a cursor only
         self._broken: set[int] = set()  # where a segment of the out log that cannot be read begins
         self._gaps: set[tuple[str, tuple[int, int]]] = set()
         self._start = 0  # the out record behind which the log begins
@@ -134,6 +135,7 @@ class _Check:
             name = keys.snapshot(self._sid)
             document = self._try(lambda: decode(snapshot.data, key=name, session=self._sid, hydrated=True))
             if document is not None:
+                self._cursors = document
                 # Its blocks and values, too: all that it names is read here.
                 self._document = self._try(partial(inline, self._store, self._sid, document))
         if self._document is not None and self._document.get("hydrated"):
@@ -236,7 +238,7 @@ class _Check:
 
     def _read_inputs(self, places: list[Place]) -> None:
         """The whole in log; where its beginning was trimmed, what is left of it."""
-        known = int((self._document or {}).get("lastInEventId") or 0)
+        known = int(self._cursors.get("lastInEventId") or 0)
         expect = 1
         for segment in self._segments(places):
             first = segment.header.first
@@ -267,7 +269,8 @@ class _Check:
         """Where the fold starts, and what it is to be compared with where."""
         document = self._document
         stored = self._try(lambda: self._fed(restore(document))) if document is not None else None
-        if out and out[0].first > 1 and stored is not None and out[0].first - 1 <= stored.cursor:
+        readable = stored is not None or self._cursors.get("hydrated")
+        if out and out[0].first > 1 and readable and out[0].first - 1 <= cursor_of(self._cursors):
             self._start = out[0].first - 1
             self._trimmed("out", self._start)
         if self._verdict.rebuildable:

@@ -61,8 +61,9 @@ def redact(
     """Erase the message with this id, or the one that the large value of this name belongs to.
 
     A worker that is at work is waited for, as a boot does (`takeover`: not). Raises Busy then, Refused where
-    there is no such message, or while a turn is open, Unsupported where the store does not replace under
-    If-Match (nothing was written then), and what requests raise; run it again then.
+    there is no such message, while a turn is open, or where a hydrate hook has the history (nothing was
+    written then), Unsupported where the store does not replace under If-Match (nor then), Corrupt and
+    NewerVersion where what may name a value cannot be read, and what requests raise; run it again then.
     """
     if (message_id is None) == (value is None):
         raise InvalidValue("give either the id of a message or the name of a value", path="message_id")
@@ -76,6 +77,11 @@ def _redact(bench: Bench, message_id: str | None, value: str | None, takeover: b
         raise Unsupported(
             f"{bench.db.url} does not replace an object under If-Match, so nothing can be redacted there:"
             " delete the session instead"
+        )
+    if bench.db._hydrate is not None:
+        raise Refused(
+            f"the history of session {bench.done.session!r} belongs to a hydrate hook: redact the message"
+            " there, then trim what the logs hold of it; nothing was written"
         )
     listed = _kept(bench)
     with bench.db.wait_for(bench.done.session, takeover=takeover, limits=Limits(max_backoff=0.0)) as session:
