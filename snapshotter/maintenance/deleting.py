@@ -33,7 +33,7 @@ from snapshotter.core.snapshot import decode
 from snapshotter.tombstones import GONE, tombstone
 from streams import keys, log
 from streams.buckets.base import Blob, Broken, Entry
-from streams.codec import decode_segment, encode_segment
+from streams.codec import encode_segment
 from streams.errors import (
     Corrupt,
     Damaged,
@@ -48,6 +48,7 @@ from streams.records import Cursor
 from streams.writer import Flush, Writer
 
 from .bench import WINDOW, Bench, Done, restarting
+from .deletions import newest_deletion
 from .rules import Rules
 
 if TYPE_CHECKING:
@@ -156,14 +157,9 @@ def _write_fence(bench: Bench, fold: Fold, position: Cursor, date_ms: int | None
 
 def _fence_of(bench: Bench) -> tuple[Cursor, int]:
     """The same of a deletion that was begun earlier."""
-    places, _ = bench.places("out")
-    for place, blob in bench.read([place for place in reversed(places) if place.size]):
-        segment = decode_segment(blob.data, key=place.key)
-        if segment is not None and any(r.get("control") == "session-deleted" for r in segment.records):
-            spent = [r["for"] for r in segment.records if type(r.get("for")) is int]
-            return Cursor(segment.header.last, segment.header.nonce, segment.header.first), max(
-                spent, default=0
-            )
+    found = newest_deletion(bench)
+    if found is not None:
+        return found
     key = keys.snapshot(bench.sid)
     raise Corrupt(f"{key} says deleted, and the out log has no such record; it was left as it is", key=key)
 
