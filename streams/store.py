@@ -248,8 +248,7 @@ class Store:
             except PreconditionFailed:
                 found = self._find_own(key, data, nonce, sole)
                 if sole and found is None:
-                    self._count_put(data)
-                    return self.bucket.put(key, data, nonce=nonce)
+                    return self._put_over(key, data, nonce)
                 if found is None and if_absent:
                     raise Unreachable(f"{key} was taken, and then gone") from None
                 if found is None or not found[0]:
@@ -325,6 +324,10 @@ class Store:
         with suppress(AccessDenied):
             return any(entry.key == key for entry in self.bucket.list(key, limit=1).entries)
         return None
+
+    def _put_over(self, key: str, data: bytes, nonce: str) -> Written:
+        self._count_put(data)
+        return self.bucket.put(key, data, nonce=nonce)
 
     def _find_own(self, key: str, data: bytes, nonce: str, sole: bool) -> tuple[bool, Written] | None:
         """Whether what stands at `key` is this very write; None where nothing stands there, or (`sole`) an
