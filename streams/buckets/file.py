@@ -150,10 +150,11 @@ class FileBucket:
         if check_path(key, "the key").startswith("."):
             raise InvalidId(f"the key {key!r} begins with a dot; such names are the file bucket's own")
         path = self._root
-        for segment in key.split("/"):
-            path = path / segment
-            if path.is_symlink():
-                raise _link(path)
+        with _translated(key):
+            for segment in key.split("/"):
+                path = path / segment
+                if path.is_symlink():
+                    raise _link(path)
         return path
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[tuple[str, Path]]:

@@ -353,3 +353,17 @@ def test_a_parent_removed_meanwhile_is_made_again(tmp_path, monkeypatch) -> None
     monkeypatch.setattr(Path, "mkdir", removed_once)
     Store(bucket, FakeClock()).put("a", b"1")
     assert bucket.get("a").data == b"1"
+
+
+def test_a_name_longer_than_the_filesystem_takes_is_refused_by_every_call(tmp_path: Path) -> None:
+    bucket, name = FileBucket(tmp_path), f"in/{'x' * 300}"
+    bucket.put("in/there/a", b"x")
+    calls = [
+        lambda: bucket.get(f"{name}/a"),
+        lambda: bucket.put(f"{name}/a", b"x"),
+        lambda: bucket.list(f"{name}/"),
+        lambda: bucket.delete(f"{name}/a"),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidId, match="longer than the filesystem takes"):
+            call()
