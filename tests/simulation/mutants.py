@@ -417,8 +417,11 @@ KEEPING = [
         "gc opens only those blocks that were there when it listed them",
         (
             sweeping._unnamed,
-            'for row in found.get("blocks") or ()',
-            'for row in found.get("blocks") or ()} & {_name(e).decode() for e in shelves["blocks"].entries',
+            "_opened(bench, found)",
+            (
+                '_opened(bench, {"blocks": [row for row in found.get("blocks") or () if row["key"].encode()'
+                ' in map(_name, shelves["blocks"].entries)]})'
+            ),
         ),
     ),
     _mutant(
@@ -431,8 +434,8 @@ KEEPING = [
         "a trim deletes what is old, whether the checkpoint covers it or not",
         (
             trimming._trim,
-            "_doomed(bench, places, date_ms, cut, keep)",
-            "_doomed(bench, places[:-1], date_ms, keys.MAX, keep)",
+            "_doomed(bench, places, out_date_ms, cut, keep)",
+            "_doomed(bench, places[:-1], out_date_ms, keys.MAX, keep)",
         ),
     ),
     _mutant(
@@ -440,8 +443,8 @@ KEEPING = [
         "a trim leaves nothing of the newest turn that it covers",
         (
             trimming._trim,
-            "_doomed(bench, places, date_ms, cut, keep)",
-            "_doomed(bench, places, date_ms, cursor_of(base.document) + 1, keep)",
+            "_doomed(bench, places, out_date_ms, cut, keep)",
+            "_doomed(bench, places, out_date_ms, cursor_of(base.document) + 1, keep)",
         ),
     ),
     _mutant(

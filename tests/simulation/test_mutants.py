@@ -34,8 +34,8 @@ def test_a_patch_meets_every_caller_and_is_undone() -> None:
     assert "_mutated_ran" not in Writer.flush.__globals__
 
 
-@pytest.mark.parametrize(("old", "times"), [("head.nonce is not there", 0), ("head", 11)])
-def test_an_edit_that_fits_nowhere_or_twice_is_refused(old: str, times: int) -> None:
+@pytest.mark.parametrize(("old", "times"), [("head.nonce is not there", "0"), ("head", r"\d\d")])
+def test_an_edit_that_fits_nowhere_or_twice_is_refused(old: str, times: str) -> None:
     with (
         pytest.raises(AssertionError, match=rf"has '{old}' {times} times"),
         patched([Edit(Store._find_own, old, "")]),
