@@ -59,7 +59,7 @@ test: $(VENV)/.test
 	  echo "node is not here: the tests against the real packages are not run"; \
 	elif ! scripts/oracles.sh >/dev/null; then \
 	  echo "the AI SDK's client could not be installed: the tests against it are not run"; fi
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 SEEDS ?= 1000
 simulate: $(VENV)/.test

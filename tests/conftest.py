@@ -158,6 +158,18 @@ def s3_server_script() -> ModuleType:
     return sys.modules["s3_server"]
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What a worker of pytest-xdist ran is told by the process that gave it the work."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["ran"] = _ran
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    for name, count in getattr(node, "workeroutput", {}).get("ran", {}).items():
+        _ran[name] = _ran.get(name, 0) + count
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if not _ran:
         return
