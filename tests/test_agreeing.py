@@ -278,7 +278,7 @@ def test_a_stray_key_far_above_the_in_log_is_a_gap_and_costs_little(place: Place
     with pytest.raises(Gap) as caught:
         place.db.boot(SID)
     assert (caught.value.log, caught.value.missing) == ("in", (2, far - 1))
-    assert len(place.bucket.calls) - before < 10
+    assert len(place.bucket.calls) - before <= 12  # a checkpoint and a deletion are looked for, too
 
 
 def test_two_stray_keys_far_above_the_in_log_cost_one_window_of_requests(place: Place) -> None:
