@@ -56,14 +56,18 @@ def save(
         try:
             if etag is None:
                 return store.put_once(key, data, if_absent=True, nonce=nonce)
-            match = etag.strip('"') if etags == "unquoted" else etag
-            return store.put_once(key, data, if_match=match, nonce=nonce)
+            return store.put_once(key, data, if_match=match_of(etag, etags), nonce=nonce)
         except PreconditionFailed:
             blob = store.get(key)
         if not _may_replace(blob, sid, cursor, names):
             return None
         etag = blob.etag if blob is not None else None
     raise Unreachable(f"{key} changes each time it is looked at; the next turn saves it again")
+
+
+def match_of(etag: str, etags: str) -> str:
+    """What If-Match says of this ETag to a store that takes it so (see `save`)."""
+    return etag.strip('"') if etags == "unquoted" else etag
 
 
 def named(document: dict[str, Any]) -> set[str]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from snapshotter import saving
 from streams import keys
 from streams.errors import PreconditionFailed, Refused
 from streams.keys import Log
@@ -124,7 +125,7 @@ class Arrival:
         if etags == "none":
             self._store.put(key, data, nonce=nonce)
             return
-        match = head.etag.strip('"') if etags == "unquoted" else head.etag
+        match = saving.match_of(head.etag, etags)
         try:
             self._store.put_once(key, data, if_match=match, nonce=nonce)
         except PreconditionFailed:

@@ -12,9 +12,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streams import log, probe
+from snapshotter import saving
+from snapshotter.core.snapshot import decode
+from streams import keys, log, probe
 from streams.buckets.base import Blob, Entry, Written
-from streams.errors import Unsupported
+from streams.errors import PreconditionFailed, Unsupported
 from streams.keys import Log
 from streams.log import Place, Vanished
 
@@ -86,6 +88,12 @@ class Bench:
                 return Shelf(found, date_ms)
             after = page.resume
 
+    def snapshot(self) -> tuple[Blob, dict[str, Any]] | None:
+        """The stored snapshot and its document; None where there is none. Raises Corrupt, NewerVersion."""
+        key = keys.snapshot(self.sid)
+        blob = self.store.get(key)
+        return None if blob is None else (blob, decode(blob.data, key=key, session=self.sid, hydrated=True))
+
     def read(self, listed: Iterable[K]) -> Iterator[tuple[K, Blob]]:
         """The objects that were listed, window by window. Raises Vanished where one is gone, or was emptied
         since by a deletion."""
@@ -112,10 +120,17 @@ class Bench:
         self.done.written += 1
         if self.done.dry_run:
             return None
-        match = etag.strip('"') if etags == "unquoted" else etag
+        match = saving.match_of(etag, etags)
         written = self.store.put_once(key, data, if_match=match, nonce=self.store.clock.token())
         self.awake.check(written.date_ms)
         return written
+
+    def rewrite(self, key: str, data: bytes, etag: str) -> None:
+        """As `replace`, for an object of a log. Raises Vanished where another version stands there by now."""
+        try:
+            self.replace(key, data, etag)
+        except PreconditionFailed:
+            raise Vanished(f"{key} was replaced while it was read") from None
 
     def explain(self, listed: Iterable[tuple[Sequence[Place | Entry], int | None]]) -> Done:
         """Say why nothing was done, where what is too young may be the reason; `listed`: objects, each list

@@ -27,8 +27,7 @@ from snapshotter.core.tally import Tally
 from streams import log
 from streams.buckets.base import Blob
 from streams.codec import decode_segment, frame
-from streams.errors import PreconditionFailed
-from streams.log import Place, Vanished
+from streams.log import Place
 from streams.records import Cursor, Segment
 
 from .bench import Bench, Done, restarting
@@ -138,9 +137,6 @@ def _merge(bench: Bench, run: list[_Part]) -> list[Place]:
         prev=first.prev,
         lease=last.lease,
     )
-    try:
-        bench.replace(run[0].place.key, data, run[0].blob.etag)
-    except PreconditionFailed:
-        raise Vanished(f"{run[0].place.key} was replaced while it was read") from None
+    bench.rewrite(run[0].place.key, data, run[0].blob.etag)
     bench.done.freed += run[0].place.size - len(data)
     return [part.place for part in run[1:]]

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from snapshotter import saving
 from snapshotter.core.fold import Fold
 from snapshotter.core.snapshot import decode
 from snapshotter.tombstones import GONE, tombstone
@@ -179,7 +180,7 @@ def _bury(bench: Bench, fold: Fold, fence: Cursor, spent: int) -> None:
             elif etags == "none":
                 bench.store.put(key, data, nonce=nonce)
             else:
-                match = blob.etag.strip('"') if etags == "unquoted" else blob.etag
+                match = saving.match_of(blob.etag, etags)
                 bench.store.put_once(key, data, if_match=match, nonce=nonce)
         except PreconditionFailed:
             continue

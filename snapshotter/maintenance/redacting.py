@@ -21,12 +21,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from snapshotter import values
+from snapshotter import saving, values
 from snapshotter.checkpoints import cursor_of, leftovers
 from snapshotter.core.budget import Limits
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
-from snapshotter.core.snapshot import decode
 from streams import keys
 from streams.buckets.base import Blob, Entry, Written
 from streams.codec import decode_segment, encode_segment
@@ -146,10 +145,8 @@ def _check_saved(bench: Bench, session: Session) -> None:
 
 def _is_saved(bench: Bench, session: Session) -> bool:
     """Whether the stored snapshot stands no lower than this session."""
-    key = keys.snapshot(bench.sid)
-    blob = bench.store.get(key)
-    document = None if blob is None else decode(blob.data, key=key, session=bench.sid, hydrated=True)
-    return document is not None and cursor_of(document) >= session.fold.cursor
+    stored = bench.snapshot()
+    return stored is not None and cursor_of(stored[1]) >= session.fold.cursor
 
 
 def _say(session: Session, target: str, count: int, inputs: set[int]) -> None:
@@ -230,10 +227,7 @@ def _rewrite(bench: Bench, target: str, calls: set[str]) -> bool:
             prev=header.prev,
             lease=header.lease,
         )
-        try:
-            bench.replace(place.key, data, blob.etag)
-        except PreconditionFailed:
-            raise Vanished(f"{place.key} was replaced while it was read") from None
+        bench.rewrite(place.key, data, blob.etag)
     return bool(changed) and not bench.done.dry_run
 
 
@@ -277,13 +271,12 @@ def _copied(bench: Bench) -> tuple[str | None, bytes]:
     and the snapshot as stored. What stands there is read before the snapshot is, and replaced under its
     condition: of two redactions neither brings back what the other one took away."""
     key: str | None = None
-    name = keys.snapshot(bench.sid)
     for _ in range(_TRIES):
         stands = None if key is None else bench.store.get(key)
-        blob = bench.store.get(name)
-        document = None if blob is None else decode(blob.data, key=name, session=bench.sid, hydrated=True)
-        if blob is None or document is None or document.get("deleted"):
+        stored = bench.snapshot()
+        if stored is None or stored[1].get("deleted"):
             raise Vanished(f"session {bench.done.session!r} was deleted while it was redacted")
+        blob, document = stored
         own = keys.checkpoint(bench.sid, document["turn"]) if document.get("turn") else None
         if own is None:
             return None, blob.data
@@ -306,5 +299,5 @@ def _put(bench: Bench, key: str, data: bytes, stands: Blob | None) -> Written:
     token = bench.store.clock.token()
     if stands is None:
         return bench.store.put_once(key, data, if_absent=True, nonce=token)
-    match = stands.etag.strip('"') if bench.etags() == "unquoted" else stands.etag
+    match = saving.match_of(stands.etag, bench.etags())
     return bench.store.put_once(key, data, if_match=match, nonce=token)

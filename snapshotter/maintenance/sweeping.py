@@ -33,7 +33,7 @@ from snapshotter.checkpoints import cursor_of
 from snapshotter.core.blocks import Block
 from snapshotter.core.snapshot import decode
 from streams import keys
-from streams.buckets.base import Entry
+from streams.buckets.base import Blob, Entry
 from streams.codec import decode_segment
 from streams.errors import Corrupt, Missing
 from streams.keys import Log
@@ -67,14 +67,11 @@ def _gc(bench: Bench) -> Done:
         "checkpoints": bench.shelf(keys.checkpoints_prefix(bench.sid)),
     }
     logs = {which: bench.places(which) for which in _LOGS}
-    key = keys.snapshot(bench.sid)
-    blob = bench.store.get(key)
-    document = None if blob is None else decode(blob.data, key=key, session=bench.sid, hydrated=True)
+    stored = bench.snapshot()
+    document = None if stored is None else stored[1]
     for places, _ in logs.values():
         _check_emptied(bench, places, document)
-    doomed: list[Place | Entry] = list(
-        _unnamed(bench, shelves, blob.data if blob is not None else None, document)
-    )
+    doomed: list[Place | Entry] = list(_unnamed(bench, shelves, stored))
     doomed += _old_checkpoints(bench, shelves["checkpoints"], document)
     for places, date_ms in logs.values():
         doomed += _emptied(bench, places, date_ms, document)
@@ -90,23 +87,19 @@ def unnamed_values(bench: Bench) -> list[Entry]:
         "values": bench.shelf(keys.values_prefix(bench.sid)),
         "checkpoints": bench.shelf(keys.checkpoints_prefix(bench.sid)),
     }
-    key = keys.snapshot(bench.sid)
-    blob = bench.store.get(key)
-    if blob is None:
-        return []
-    document = decode(blob.data, key=key, session=bench.sid, hydrated=True)
-    return [entry for entry in _unnamed(bench, shelves, blob.data, document) if entry.size]
+    return [entry for entry in _unnamed(bench, shelves, bench.snapshot()) if entry.size]
 
 
 def _unnamed(
-    bench: Bench, shelves: dict[str, Shelf], snapshot: bytes | None, document: dict[str, Any] | None
+    bench: Bench, shelves: dict[str, Shelf], snapshot: tuple[Blob, dict[str, Any]] | None
 ) -> Iterator[Entry]:
     """Old blocks and values that nothing names. A session without a snapshot keeps all: it may have lost
     it."""
     blocks, values = (_old(bench, shelves[name]) for name in ("blocks", "values"))
-    if snapshot is None or document is None or not (blocks or values):
+    if snapshot is None or not (blocks or values):
         return
-    stored = [(snapshot, document)]
+    blob, document = snapshot
+    stored = [(blob.data, document)]
     if not document.get("deleted"):
         stored += _checkpoints(bench, shelves["checkpoints"])
     named = _names(data for data, _ in stored)

@@ -89,12 +89,12 @@ def _trim(bench: Bench, keep: Keep) -> Done:
 def _base(bench: Bench) -> _Base | None:
     """The checkpoint of this turn if there is one already, else the snapshot as it stands; None, and said
     why, where there is nothing to rest on."""
-    key = keys.snapshot(bench.sid)
-    blob = bench.store.get(key)
-    document = None if blob is None else decode(blob.data, key=key, session=bench.sid, hydrated=True)
-    if blob is None or document is None:
+    found = bench.snapshot()
+    if found is None:
         bench.done.why = "there is no snapshot yet"
-    elif document.get("deleted"):
+        return None
+    blob, document = found
+    if document.get("deleted"):
         bench.done.why = "the session is deleted"
     elif not document.get("turn"):
         bench.done.why = "no turn has ended yet"
@@ -104,8 +104,8 @@ def _base(bench: Bench) -> _Base | None:
         if stored is None:
             return _Base(blob.data, document, stored=False)
         if stored.data:
-            found = decode(stored.data, key=own, session=bench.sid, hydrated=True)
-            return _Base(stored.data, found, stored=True)
+            held = decode(stored.data, key=own, session=bench.sid, hydrated=True)
+            return _Base(stored.data, held, stored=True)
         bench.done.why = "the session was deleted and opened again, and no turn has ended since"
     return None
 
@@ -184,9 +184,7 @@ def _secure(bench: Bench, base: _Base) -> None:
             take_back(bench, key, written)
             raise Vanished(f"session {bench.done.session!r} was deleted or redacted while it was trimmed")
         bench.awake.check(written.date_ms)
-    key = keys.snapshot(bench.sid)
-    blob = bench.store.get(key)
-    stands = None if blob is None else decode(blob.data, key=key, session=bench.sid, hydrated=True)
-    if stands is None or cursor_of(stands) < cursor_of(base.document):
-        etag = None if blob is None else blob.etag
+    stands = bench.snapshot()
+    if stands is None or cursor_of(stands[1]) < cursor_of(base.document):
+        etag = None if stands is None else stands[0].etag
         saving.save(bench.store, bench.sid, base.data, cursor_of(base.document), etag, etags)

@@ -233,7 +233,7 @@ SNAPSHOTS = [
         ),
         (
             saving.save,
-            "store.put_once(key, data, if_match=match, nonce=nonce)",
+            "store.put_once(key, data, if_match=match_of(etag, etags), nonce=nonce)",
             "store.put(key, data, nonce=nonce)",
         ),
     ),
@@ -409,8 +409,8 @@ KEEPING = [
     _mutant(
         "gc-reads-first",
         "gc reads what is named before it lists what there is",
-        (sweeping._gc, "shelves = {", "early = bench.store.get(keys.snapshot(bench.sid))\nshelves = {"),
-        (sweeping._gc, "blob = bench.store.get(key)", "blob = early"),
+        (sweeping._gc, "shelves = {", "early = bench.snapshot()\nshelves = {"),
+        (sweeping._gc, "stored = bench.snapshot()", "stored = early"),
     ),
     _mutant(
         "gc-opens-what-it-listed",
