@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,8 +26,8 @@ from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 from urllib3.exceptions import HTTPError
 
-from streams.buckets.base import Blob, Head, Page, Written
-from streams.buckets.names import KEY_BYTES, check_listing, check_path, check_prefix, root_of
+from streams.buckets.base import Blob
+from streams.buckets.names import KEY_BYTES, check_path, check_prefix, root_of
 from streams.buckets.remote import (
     CONNECT_SECONDS,
     CONNECTIONS,
@@ -40,24 +40,22 @@ from streams.buckets.remote import (
     no_answer,
     no_keys,
 )
-from streams.buckets.rest import check_copied, copy_headers, head_of, list_page, put_headers, written_of
+from streams.buckets.rest import NO_KEY, Answer, RestOperations, head_of
 from streams.buckets.serverside import NOTHING, ServerSide
 from streams.errors import (
     InvalidId,
     Misconfigured,
-    PreconditionFailed,
     StreamError,
 )
 
 T = TypeVar("T")
 
 _EXECUTE = ("method", "bucket_name", "object_name", "body", "headers", "query_params")
-_NO_KEY = frozenset({"NoSuchKey"})
 _PLAIN = "add ?secure=0 to the URL (or begin OBJECT_STORE_BASE_URL with http://)"
 _SECURE = "add ?secure=1 to the URL (or begin OBJECT_STORE_BASE_URL with https://)"
 
 
-class MinioBucket:
+class MinioBucket(RestOperations):
     """A bucket (and a prefix in it) behind `endpoint` (`http://host:port` or `https://…`).
 
     `keys` is asked for credentials at once, and again after they have expired.
@@ -65,6 +63,8 @@ class MinioBucket:
     """
 
     trusted = False
+
+    _no_head = NO_KEY  # minio-py gives its answer that code
 
     def __init__(
         self,
@@ -97,60 +97,31 @@ class MinioBucket:
         self._client = self._build()
 
     def get(self, key: str) -> Blob | None:
-        answer = self._ask("GET", key, absent=_NO_KEY, headers=self._server_side.headers("get"))
+        answer = self._ask("GET", key, absent=NO_KEY, headers=self._server_side.headers("get"))
         if answer is None:
             return None
         found = head_of(answer.headers, f"GET {key}")
         return Blob(answer.data, found.etag, found.nonce, found.modified_ms, found.date_ms)
 
-    def head(self, key: str) -> Head | None:
-        answer = self._ask("HEAD", key, absent=_NO_KEY, headers=self._server_side.headers("head"))
-        if answer is None:
-            # The answer to a HEAD has no body, so a missing bucket looks the same; a GET tells.
-            self.get(key)
-            return None
-        return head_of(answer.headers, f"HEAD {key}")
-
-    def put(
-        self,
-        key: str,
-        data: bytes,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        nonce: str = "",
-    ) -> Written:
-        headers = put_headers(if_absent=if_absent, if_match=if_match, nonce=nonce)
-        headers |= self._server_side.headers("put", data)
-        absent = _NO_KEY if if_match is not None else frozenset()
-        answer = self._ask("PUT", key, body=data, headers=headers, absent=absent)
-        if answer is None:
-            raise PreconditionFailed(f"PUT {key}: the object to be replaced does not exist")
-        self._server_side.check(answer.headers, f"PUT {key}")
-        return written_of(answer.headers, f"PUT {key}")
-
-    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
-        def ask(query: dict[str, str]) -> tuple[bytes, str | None]:
-            answer = self._ask("GET", None, query_params=query)
-            return answer.data, answer.headers.get("date")
-
-        return list_page(ask, self._root, check_listing(prefix), after, limit)
-
-    def copy(self, source: str, target: str) -> bool:
-        headers = copy_headers(self._bucket, self._root + check_path(source, "the key"))
-        headers |= self._server_side.headers("copy")
-        answer = self._ask("PUT", target, headers=headers, absent=_NO_KEY)
-        if answer is not None:
-            check_copied(answer.data, f"COPY {source}")
-        return answer is not None
-
-    def delete(self, key: str) -> None:
-        self._ask("DELETE", key, absent=_NO_KEY)
-
     def close(self) -> None:
         self._pool.clear()
 
     # --- inside -----------------------------------------------------------------------------------------
+
+    def _request(
+        self,
+        method: str,
+        key: str | None,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        absent: frozenset[str] = frozenset(),
+    ) -> Answer | None:
+        said: dict[str, Any] = {"query_params": query, "headers": headers, "body": body}
+        given = {name: value for name, value in said.items() if value is not None}
+        answer: Answer | None = self._ask(method, key, absent=absent, **given)
+        return answer
 
     def _ask(
         self,

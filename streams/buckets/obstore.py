@@ -22,7 +22,6 @@ forever, so there a read is refused. A bucket that was opened before a fork, and
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import threading
@@ -36,8 +35,8 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError, GenericError
 from obstore.store import S3Store
 
-from streams.buckets.base import Blob, Head, Page, Written
-from streams.buckets.names import KEY_BYTES, check_listing, check_path, check_prefix, root_of
+from streams.buckets.base import Blob
+from streams.buckets.names import KEY_BYTES, check_path, check_prefix, root_of
 from streams.buckets.remote import (
     CONNECT_SECONDS,
     CONNECTIONS,
@@ -47,6 +46,7 @@ from streams.buckets.remote import (
     READ_SECONDS,
     STALE_KEYS,
     Keys,
+    content_md5,
     date_of,
     error_for,
     is_plea_for_tls,
@@ -55,19 +55,17 @@ from streams.buckets.remote import (
     no_keys,
     not_s3,
 )
-from streams.buckets.rest import check_copied, copy_headers, head_of, list_page, put_headers, written_of
+from streams.buckets.rest import NO_KEY, RestOperations
 from streams.buckets.serverside import NOTHING, ServerSide
 from streams.buckets.signed import NO_ANSWER, Answer, Wire
 from streams.clock import SystemClock
-from streams.errors import InvalidId, Misconfigured, PreconditionFailed, StreamError
+from streams.errors import InvalidId, Misconfigured, StreamError
 
 if TYPE_CHECKING:
     from obstore.store import S3Config, S3Credential
 
 T = TypeVar("T")
 
-_NO_KEY = frozenset({"NoSuchKey"})
-_NO_KEY_HEAD = frozenset({""})
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})[^:]*(.*)", re.DOTALL)
 _REDIRECTED = "redirect without LOCATION"
@@ -105,7 +103,7 @@ class _Access:
     reader: S3Store
 
 
-class ObstoreBucket:
+class ObstoreBucket(RestOperations):
     """A bucket (and a prefix in it) behind an S3 endpoint; without `endpoint`, AWS. Addressed by path.
 
     `keys` is asked for credentials at once, and again after they have expired.
@@ -150,59 +148,15 @@ class ObstoreBucket:
             date = None if ahead is None else self._clock.now_ms() + ahead
             return Blob(found.data, found.etag, found.nonce, found.modified_ms, date)
 
-        return self._ask(f"GET {key}", read, _NO_KEY)
-
-    def head(self, key: str) -> Head | None:
-        headers = self._server_side.headers("head")
-        answer = self._request("HEAD", key, headers=headers, absent=_NO_KEY_HEAD)
-        if answer is None:
-            # The answer to a HEAD has no body, so a missing bucket looks the same; a GET tells.
-            self.get(key)
-            return None
-        return head_of(answer.headers, f"HEAD {key}")
-
-    def put(
-        self,
-        key: str,
-        data: bytes,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        nonce: str = "",
-    ) -> Written:
-        headers = put_headers(if_absent=if_absent, if_match=if_match, nonce=nonce)
-        headers |= self._server_side.headers("put", data)
-        # Where a sender dies between head and body, there are stores that would keep an empty object.
-        headers["Content-MD5"] = b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
-        absent = _NO_KEY if if_match is not None else frozenset[str]()
-        answer = self._request("PUT", key, headers=headers, body=data, absent=absent)
-        if answer is None:
-            raise PreconditionFailed(f"PUT {key}: the object to be replaced does not exist")
-        self._server_side.check(answer.headers, f"PUT {key}")
-        return written_of(answer.headers, f"PUT {key}")
-
-    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
-        def ask(query: dict[str, str]) -> tuple[bytes, str | None]:
-            answer = self._request("GET", None, query=query)
-            assert answer is not None  # no code stands for absence here
-            return answer.data, answer.headers.get("date")
-
-        return list_page(ask, self._root, check_listing(prefix), after, limit)
-
-    def copy(self, source: str, target: str) -> bool:
-        headers = copy_headers(self._bucket, self._full(source)) | self._server_side.headers("copy")
-        answer = self._request("PUT", target, headers=headers, absent=_NO_KEY)
-        if answer is not None:
-            check_copied(answer.data, f"COPY {source}")
-        return answer is not None
-
-    def delete(self, key: str) -> None:
-        self._request("DELETE", key, absent=_NO_KEY)
+        return self._ask(f"GET {key}", read, NO_KEY)
 
     def close(self) -> None:
         self._wire.close()
 
     # --- inside -----------------------------------------------------------------------------------------
+
+    def _sum(self, data: bytes) -> dict[str, str]:
+        return {"Content-MD5": content_md5(data)}
 
     def _full(self, key: str) -> str:
         return self._root + check_path(key, "the key")
@@ -214,14 +168,14 @@ class ObstoreBucket:
         *,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
+        body: bytes | None = None,
         absent: frozenset[str] = frozenset(),
     ) -> Answer | None:
         path = f"/{self._bucket}" if key is None else f"/{self._bucket}/{self._full(key)}"
 
         def send(access: _Access) -> Answer:
             before = self._clock.now_ms()
-            answer = self._wire.ask(access.keys, method, path, query=query, headers=headers, body=body)
+            answer = self._wire.ask(access.keys, method, path, query=query, headers=headers, body=body or b"")
             if answer.status >= 300:
                 raise _RefusalError(answer.status, answer.data.decode(errors="replace"))
             date = date_of(answer.headers.get("date"))

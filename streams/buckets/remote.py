@@ -9,6 +9,8 @@ text is cut off from the typed error as well, and no traceback shows it.
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64encode
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -43,6 +45,12 @@ class Keys:
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
+
+
+def content_md5(data: bytes) -> str:
+    """The MD5 of some bytes as S3's headers have it. Where a sender dies between the head and the body of a
+    PUT, there are stores that keep an empty object unless the head says this of the body."""
+    return b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
 
 
 # The codes that newly handed out keys may cure.

@@ -1,5 +1,5 @@
-"""S3's REST interface by hand, for the drivers that see raw answers: headers to send, headers and XML to
-read.
+"""S3's REST interface by hand, for the drivers that see raw answers: the operations, headers to send, headers
+and XML to read.
 
 Headers are read by lower-case names, from any mapping that has them so.
 """
@@ -7,15 +7,105 @@ Headers are read by lower-case names, from any mapping that has them so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
 from urllib.parse import quote, unquote
 from xml.etree import ElementTree as ET
 
-from streams.buckets.base import Entry, Head, Page, Written
+from streams.buckets.base import Blob, Entry, Head, Page, Written
+from streams.buckets.names import check_listing, check_path
 from streams.buckets.remote import META_NONCE, date_of, iso_of, not_s3
-from streams.errors import Unreachable
+from streams.buckets.serverside import ServerSide
+from streams.errors import PreconditionFailed, Unreachable
 
 Headers = Mapping[str, str]
+NO_KEY = frozenset({"NoSuchKey"})
 _NONCE = f"x-amz-meta-{META_NONCE}"
+
+
+class Answer(Protocol):
+    """A raw answer. Any property will do."""
+
+    @property
+    def headers(self) -> Any: ...
+    @property
+    def data(self) -> bytes: ...
+
+
+class RestOperations:
+    """What all drivers that see raw answers do alike. A driver brings `_request`, which is its border: the
+    answer, None for a 404 of a code in `absent`, or a typed error; and `get`, with which some read
+    otherwise."""
+
+    _bucket: str
+    _root: str
+    _server_side: ServerSide
+    _no_head: ClassVar[frozenset[str]] = frozenset({""})
+    """Codes of a HEAD that found nothing. Its answer has no body, so a driver may know none."""
+
+    def get(self, key: str) -> Blob | None:
+        raise NotImplementedError
+
+    def _request(
+        self,
+        method: str,
+        key: str | None,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        absent: frozenset[str] = frozenset(),
+    ) -> Answer | None:
+        raise NotImplementedError
+
+    def _sum(self, _data: bytes) -> dict[str, str]:
+        """The header with a body's checksum, where the driver does not send one by itself."""
+        return {}
+
+    def head(self, key: str) -> Head | None:
+        headers = self._server_side.headers("head")
+        answer = self._request("HEAD", key, headers=headers, absent=self._no_head)
+        if answer is None:
+            # The answer to a HEAD has no body, so a missing bucket looks the same; a GET tells.
+            self.get(key)
+            return None
+        return head_of(answer.headers, f"HEAD {key}")
+
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        nonce: str = "",
+    ) -> Written:
+        headers = put_headers(if_absent=if_absent, if_match=if_match, nonce=nonce)
+        headers |= self._server_side.headers("put", data) | self._sum(data)
+        absent = NO_KEY if if_match is not None else frozenset[str]()
+        answer = self._request("PUT", key, headers=headers, body=data, absent=absent)
+        if answer is None:
+            raise PreconditionFailed(f"PUT {key}: the object to be replaced does not exist")
+        self._server_side.check(answer.headers, f"PUT {key}")
+        return written_of(answer.headers, f"PUT {key}")
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
+        def ask(query: dict[str, str]) -> tuple[bytes, str | None]:
+            answer = self._request("GET", None, query=query)
+            assert answer is not None  # no code stands for absence here
+            return answer.data, answer.headers.get("date")
+
+        return list_page(ask, self._root, check_listing(prefix), after, limit)
+
+    def copy(self, source: str, target: str) -> bool:
+        headers = copy_headers(self._bucket, self._root + check_path(source, "the key"))
+        headers |= self._server_side.headers("copy")
+        answer = self._request("PUT", target, headers=headers, absent=NO_KEY)
+        if answer is not None:
+            check_copied(answer.data, f"COPY {source}")
+        return answer is not None
+
+    def delete(self, key: str) -> None:
+        self._request("DELETE", key, absent=NO_KEY)
 
 
 def put_headers(*, if_absent: bool, if_match: str | None, nonce: str) -> dict[str, str]:

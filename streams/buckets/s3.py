@@ -18,11 +18,9 @@ per call, and the same request repeated. Both refusals are answers: nothing was 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import re
 import threading
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -46,6 +44,7 @@ from streams.buckets.remote import (
     READ_SECONDS,
     STALE_KEYS,
     Keys,
+    content_md5,
     date_of,
     error_for,
     is_plea_for_tls,
@@ -167,8 +166,7 @@ class S3Bucket:
         if_match: str | None = None,
         nonce: str = "",
     ) -> Written:
-        digest = hashlib.md5(data, usedforsecurity=False).digest()
-        extra: dict[str, Any] = {"ContentMD5": b64encode(digest).decode()}
+        extra: dict[str, Any] = {"ContentMD5": content_md5(data)}
         if nonce:
             extra["Metadata"] = {META_NONCE: nonce}
         if if_absent:

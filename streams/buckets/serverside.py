@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streams.buckets.remote import content_md5
 from streams.errors import InvalidValue, Unsupported
 
 SSE = ("", "AES256", "aws:kms", "aws:kms:dsse")
@@ -83,11 +84,10 @@ class ServerSide:
     def _customer(self, begin: str) -> dict[str, str]:
         if self.customer_key is None:
             return {}
-        digest = hashlib.md5(self.customer_key, usedforsecurity=False).digest()
         return {
             f"{begin}{_CUSTOMER}-algorithm": "AES256",
             f"{begin}{_CUSTOMER}-key": b64encode(self.customer_key).decode(),
-            f"{begin}{_CUSTOMER}-key-md5": b64encode(digest).decode(),
+            f"{begin}{_CUSTOMER}-key-md5": content_md5(self.customer_key),
         }
 
 
