@@ -7,16 +7,12 @@ docs/hosts.md, and has tests of its own.
 from __future__ import annotations
 
 import json
-import os
 import random
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-from asking import HOME
+from asking import HOME, need, run_oracle
 
 from snapshotter.core.calls import answer_call, any_waits, calls_of
 from snapshotter.core.reconcile import merge_orphan, reconcile
@@ -32,26 +28,9 @@ Json = dict[str, Any]
 def ask(calls: list[tuple[str, list[Any]]]) -> list[Any]:
     """What the module answers to each call, from one process. Without it the test is skipped, or fails where
     oracles are required."""
-    missing = None
-    if shutil.which("node") is None:
-        missing = "node is not installed"
-    elif not (HOME / "agents" / "node_modules" / "agents" / "package.json").exists():
-        missing = f"npm agents is not in {HOME}; run scripts/oracles.sh"
-    if missing and os.environ.get("SNAPSHOTTER_TEST_ORACLES") == "required":
-        pytest.fail(f"oracle required: {missing}")
-    if missing:
-        pytest.skip(f"no differential test: {missing}")
-    run = subprocess.run(
-        ["node", str(SCRIPT)],
-        input="".join(json.dumps({"fn": fn, "args": args}) + "\n" for fn, args in calls),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "SNAPSHOTTER_ORACLES": str(HOME)},
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found = [json.loads(line)["result"] for line in run.stdout.split("\n") if line]
+    need(HOME / "agents" / "node_modules" / "agents" / "package.json", "npm agents")
+    answers = run_oracle(["node", str(SCRIPT)], [{"fn": fn, "args": args} for fn, args in calls])
+    found = [answer["result"] for answer in answers]
     assert len(found) == len(calls)
     return found
 

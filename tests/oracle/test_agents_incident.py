@@ -6,17 +6,12 @@ how each side comes to them differs, and docs/differences.md says why.
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-from asking import HOME
+from asking import HOME, need, run_oracle
 
 from snapshotter.core.budget import Attempt, Incident, Ledger, Limits, evaluate
 
@@ -27,26 +22,8 @@ Json = dict[str, Any]
 def ask(cases: list[Json]) -> list[Json]:
     """What the module decides in each case. Without it the test is skipped, or fails where oracles are
     required."""
-    missing = None
-    if shutil.which("node") is None:
-        missing = "node is not installed"
-    elif not (HOME / "agents" / "node_modules" / "agents" / "package.json").exists():
-        missing = f"npm agents is not in {HOME}; run scripts/oracles.sh"
-    if missing and os.environ.get("SNAPSHOTTER_TEST_ORACLES") == "required":
-        pytest.fail(f"oracle required: {missing}")
-    if missing:
-        pytest.skip(f"no differential test: {missing}")
-    run = subprocess.run(
-        ["node", str(SCRIPT)],
-        input="".join(json.dumps(case) + "\n" for case in cases),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "SNAPSHOTTER_ORACLES": str(HOME)},
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found = [json.loads(line) for line in run.stdout.split("\n") if line]
+    need(HOME / "agents" / "node_modules" / "agents" / "package.json", "npm agents")
+    found = run_oracle(["node", str(SCRIPT)], cases)
     assert len(found) == len(cases)
     return found
 
