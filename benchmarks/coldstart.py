@@ -16,7 +16,7 @@ from typing import Any
 
 import snapshotter
 from benchmarks.common import Table, fresh, median, ratio, rounds
-from benchmarks.samples import peers_turn, question
+from benchmarks.metered import grow
 from scripts import s3_server
 
 TIMES = 9
@@ -56,7 +56,8 @@ def _urls(server: Any) -> dict[str, str]:
 
 
 def _table(urls: dict[str, str]) -> Table:
-    _grow(urls["minio"])
+    with snapshotter.open(urls["minio"]) as db:
+        grow(db, 1, TURNS)
     inner: dict[str, list[list[float]]] = {name: [] for name in urls}
 
     def cold(name: str) -> Callable[[], None]:
@@ -75,14 +76,3 @@ def _table(urls: dict[str, str]) -> Table:
         shares = ratio(taken, name, "s3"), median(cpu[name]), ratio(cpu, name, "s3")
         table.rows.append((name, whole, shares[0], *phases, *shares[1:]))
     return table
-
-
-def _grow(url: str) -> None:
-    with snapshotter.open(url) as db:
-        for number in range(1, TURNS + 1):
-            db.send("s", question(number, 1000))
-        with db.boot("s") as session:
-            for turn in session.turns():
-                with turn:
-                    for chunk in peers_turn(turn.number):
-                        turn.write(chunk)

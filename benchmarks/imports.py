@@ -7,7 +7,7 @@ from pathlib import Path
 
 import snapshotter
 from benchmarks.common import Table, fresh, median, rounds
-from benchmarks.samples import peers_turn, question
+from benchmarks.metered import grow
 
 TIMES = 11
 
@@ -57,13 +57,7 @@ def _boots() -> Table:
     with tempfile.TemporaryDirectory() as folder:
         url = f"file://{Path(folder).resolve()}"
         with snapshotter.open(url) as db:
-            for number in range(1, 101):
-                db.send("s", question(number, 1000))
-            with db.boot("s") as session:
-                for turn in session.turns():
-                    with turn:
-                        for chunk in peers_turn(turn.number):
-                            turn.write(chunk)
+            grow(db, 1, 100)
         inner: list[list[float]] = []
         taken = rounds(
             {"boot": lambda: inner.append(fresh(_BOOT, url)), "pass": lambda: fresh("print(0)")}, TIMES

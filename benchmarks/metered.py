@@ -111,6 +111,17 @@ def copied(space: Space) -> Space:
     return Space(objects=dict(space.objects), order=list(space.order))
 
 
+def grow(db: snapshotter.Database, first: int, last: int) -> None:
+    """Send these questions, and answer them with `peers_turn`s."""
+    for number in range(first, last + 1):
+        db.send(SID, question(number, 1000))
+    with db.boot(SID) as session:
+        for turn in session.turns():
+            with turn:
+                for chunk in peers_turn(turn.number):
+                    turn.write(chunk)
+
+
 def grown(sizes: Iterable[int]) -> dict[int, Space]:
     """One session of `peers_turn`s, as it was after each of these numbers of turns; an hour ago at least,
     by a new VirtualClock."""
@@ -119,13 +130,7 @@ def grown(sizes: Iterable[int]) -> dict[int, Space]:
     db = snapshotter.Database(MemoryBucket(clock, space=space), clock)
     last = 0
     for size in sorted(sizes):
-        for number in range(last + 1, size + 1):
-            db.send(SID, question(number, 1000))
+        grow(db, last + 1, size)
         last = size
-        with db.boot(SID) as session:
-            for turn in session.turns():
-                with turn:
-                    for chunk in peers_turn(turn.number):
-                        turn.write(chunk)
         kept[size] = copied(space)
     return kept
