@@ -20,11 +20,8 @@ from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
 from .core.fold import Fold
-from .core.inputs import InputLog
+from .core.inputs import GONE, InputLog
 from .core.snapshot import decode, encode
-
-GONE = "deleted"
-"""The kind of the in record that a deletion leaves; to a reader one more kind that it does not know."""
 
 _OLDEST = 3  # segments that are looked at: writers that slept may have left some below the fence
 

@@ -356,7 +356,8 @@ class Fold:
         for entry in self.inputs.owed():
             if entry.id <= number:
                 self.note(f"input-before-{why}", f"input {entry.id} came before the session's {why}; spent")
-        self.inputs.apply(range(self.inputs.applied_upto + 1, number + 1))
+        if number:
+            self.inputs = self.inputs.anew(number)
 
     def _session_closed(self, _record: Record) -> None:
         if self.open is not None:

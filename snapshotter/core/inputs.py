@@ -29,6 +29,8 @@ _KEEP = 64  # applied inputs this far back may still be taken anew by a turn tha
 
 _NOT_BODY = {"id", "ts", "key", "metadata", "body", "clientTools"}
 ANSWERS = ("tool-result", "tool-approval")
+GONE = "deleted"
+"""The kind of the in record that a deletion leaves; to a reader one more kind that it does not know."""
 
 # The kinds that this release understands, and their own fields.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -129,7 +131,10 @@ def needed(applied_upto: int, applied: Collection[int], newest: int) -> Iterator
 
 
 def is_another(record: dict[str, Any], rows: Iterable[list[Any]]) -> bool:
-    """Whether the rows of a snapshot's `keys` tell of another input at this record's place."""
+    """Whether the rows of a snapshot's `keys` tell of another input at this record's place. What a deletion
+    leaves of one is none."""
+    if record.get("kind") == GONE:
+        return False
     told = {(key, digest) for number, key, digest in rows if number == record["id"]}
     return bool(told) and told.isdisjoint((key, body_hash(record)) for key in keys_of(record))
 
@@ -228,6 +233,19 @@ class InputLog:
                 if (near := [row for row in rows if row[0] > horizon])
             }
             self._sweep_at = 8 * _KEEP + 2 * len(self._firsts)
+
+    def anew(self, upto: int) -> InputLog:
+        """The same with everything up to this input spent; what comes after it is compared with nothing that
+        came before: a deletion empties those, early or late, and the log says the same before and after."""
+        later = [entry for entry in self._inputs.values() if entry.id > upto]
+        copies = {entry.id for entry in later if (entry.duplicate_of or upto + 1) <= upto}
+        above = (*range(upto + 1, self.applied_upto + 1), *self.applied)
+        fresh = InputLog(upto, [n for n in above if n not in copies])
+        fresh.last = upto
+        for entry in later:
+            fresh.feed(entry.record)
+        fresh.duplicates, fresh.last = self.duplicates - len(copies), max(self.last, upto)
+        return fresh
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Compare nothing with these inputs any more: they are not stored as they were sent."""

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING
 
 from snapshotter import saving
 from snapshotter.core.fold import Fold
+from snapshotter.core.inputs import GONE
 from snapshotter.core.snapshot import decode
-from snapshotter.tombstones import GONE, tombstone
+from snapshotter.tombstones import tombstone
 from streams import keys, log
 from streams.buckets.base import Blob, Broken, Entry
 from streams.codec import encode_segment

@@ -316,3 +316,29 @@ def test_a_snapshot_carries_the_keys_of_the_last_32_inputs() -> None:
 def test_answers_that_are_late_are_spent_for_the_worker_to_write() -> None:
     seen = boot([say("u1"), result("nobody")], ONE)
     assert (seen["spent"], seen["pending"], seen["codes"]) == ([2], [], ["unknown-call"])
+
+
+def _deleted_and_created(spent: int, opened: int) -> list[dict[str, Any]]:
+    gone = {"control": "fence", "epoch": 2, "run": "d", "why": "delete", "for": spent, "turn": 1}
+    again = {"control": "fence", "epoch": 3, "run": "c", "why": "create", "for": opened}
+    return [gone, {"control": "session-deleted"}, again]
+
+
+def test_a_session_that_is_created_again_compares_nothing_with_what_was_sent_before() -> None:
+    """A deletion empties what was sent before; whether it has got there yet makes no difference."""
+    inputs = [say("u1"), say("u2", "spent"), say("u1"), say("u2", "spent")]
+    outs = [*ONE, *_deleted_and_created(1, 2)]
+    seen = boot(inputs, outs)
+    gone = [{"kind": "deleted"}, {"kind": "deleted"}, *inputs[2:]]
+    emptied = boot(gone, [*outs[-3:]])
+    assert owed(seen) == owed(emptied) == [([3], "message"), ([4], "message")]
+    assert fold(inputs, outs).inputs.rows() == fold(gone, outs[-3:]).inputs.rows()
+    assert (seen["messages"], seen["cursor"]["in"]) == ([], 2)
+
+
+def test_of_two_copies_that_came_after_the_session_was_created_again_one_counts() -> None:
+    inputs = [say("u1"), say("u1"), say("u1")]
+    outs = [*ONE, *_deleted_and_created(1, 1)]
+    assert owed(boot(inputs, outs)) == [([2], "message")]
+    answered = boot(inputs, [*outs, start(2, [2], epoch=3, run="c"), *answer("Two."), done(2)])
+    assert ([m["id"] for m in answered["messages"]], answered["cursor"]["in"]) == (["u1", "a2"], 3)

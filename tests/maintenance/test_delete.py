@@ -315,3 +315,24 @@ def test_beside_a_worker_that_is_faster(place: Place) -> None:
     assert raced["put"] > 3
     die(session)
     is_gone(place)
+
+
+def test_a_receipt_from_before_boots_a_session_that_was_created_while_its_deletion_went_on(
+    place: Place,
+) -> None:
+    """The session is opened again behind the fence, and read before its last input is emptied."""
+    session_of(place, 1)
+    receipt = place.db.send(SID, user("u9", "never answered"))
+    other = fresh(place)
+    opened: list[bool] = []
+
+    def meanwhile() -> None:
+        if not opened and other.peek(SID).fold.deleted:
+            opened.append(True)
+            other.create(SID)
+
+    delete(watched(place, meanwhile), SID)
+    assert opened
+    with fresh(place).boot(receipt=receipt) as session:
+        assert (session.messages, session.pending) == ([], [])
+    check(place)

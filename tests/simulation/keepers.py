@@ -93,7 +93,10 @@ class Keeper:
         stored = self._store.objects()
         out = sorted(key for key in stored if key.startswith(f"out/{session}/"))
         fences = [at for at, key in enumerate(out) if b'"control":"session-deleted"' in stored[key]]
-        return [key for key in out[fences[0] + 1 :] if stored[key]] if fences else ["no fence"]
+        trimmed = any(data and key.startswith(f"checkpoints/{session}/") for key, data in stored.items())
+        if not fences:  # opened again meanwhile, it may have been trimmed above it
+            return [] if trimmed else ["no fence"]
+        return [key for key in out[fences[0] + 1 :] if stored[key]]
 
     def _create(self, session: str, _: Deed) -> None:
         try:

@@ -51,7 +51,8 @@ class Lives(ABC):
     def _deleted(self, case: Case, event: Event) -> None:
         case.deleting.discard(event["who"])
         case.deleted.append((event["since"], event["t"]))
-        if event["remains"] and not self._damage:
+        # Beside another deletion the newest fence is that one's, perhaps; it says itself what became of it.
+        if event["remains"] and not self._damage and not case.deleting:
             self._blame("deleted and stored", f"{event}")
 
     def _created(self, case: Case, event: Event) -> None:

@@ -81,8 +81,10 @@ class Log:
 
     @property
     def turns(self) -> int:
-        """Up to this turn nothing but a checkpoint tells of what was done."""
-        return int(self.base["turn"]) if self.base is not None else 0
+        """Up to this turn nothing but a checkpoint tells of what was done, and before a deletion nothing."""
+        begins = self.pieces[0].records if self.pieces else []
+        told = [record["turn"] for record in begins if record.get("why") == "delete"]
+        return max([*told, int(self.base["turn"]) if self.base is not None else 0])
 
 
 def read_piece(key: str, data: bytes) -> Piece:

@@ -149,7 +149,7 @@ def _aside(
     """What else a person may do after a message; returns the time by then."""
     if dice.random() < 0.5:
         return at
-    token, n = dice.choice(tokens), f"{day if day > 1 else ''}{len(deeds)}"
+    token, n = dice.choice(tokens), f"{len(deeds)}" if day == 1 else f"{len(deeds)}d{day}"
     at += dice.random() * 8
     kind = dice.choices(tuple(_ASIDE), tuple(_ASIDE.values()))[0]
     text, target = "", ""
