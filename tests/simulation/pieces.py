@@ -194,12 +194,13 @@ def _trimmed(found: list[Piece], base: Record) -> Log:
     live = list(_chained(found, cursor + 1, base["lastOutNonce"]))
     below: list[Piece] = []
     end, nonce = cursor, base["lastOutNonce"]
-    for piece in reversed(found):
-        if piece.last == end and piece.head["nonce"] == nonce:
-            below.append(piece)
-            end, nonce = piece.first - 1, piece.head.get("prev")
-            if piece.says("turn-start", attempt=1) or piece.says("fence", why="create"):
-                return Log(live, base, tuple(below), int(base["lastInEventId"] or 0))
+    ends = {(piece.last, piece.head["nonce"]): piece for piece in reversed(found)}
+    # Of two that end at the same place the longer one: that was merged, and the other one is dead.
+    while (piece := ends.get((end, nonce))) is not None:
+        below.append(piece)
+        end, nonce = piece.first - 1, piece.head.get("prev")
+        if piece.says("turn-start", attempt=1) or piece.says("fence", why="create"):
+            return Log(live, base, tuple(below), int(base["lastInEventId"] or 0))
     raise Broken(f"out/{base['session']}/", f"the turn that ended at {cursor} was cut: {below}")
 
 
