@@ -11,6 +11,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +24,7 @@ from streams.buckets.serverside import ServerSide
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
 from streams.encryption import Encryption, of_environment, sealed
-from streams.errors import InvalidId, InvalidValue, Refused
+from streams.errors import Fenced, InvalidId, InvalidValue, Refused
 from streams.store import Retries, Store
 
 from . import sending
@@ -171,8 +172,10 @@ class Database(Senders, Readers, HostDoor):
         Raises Refused when it exists already, InvalidValue for a message that is none."""
         sid = self.sid(session_id)
         self._ensure()
-        with self._session(session_id, sid, self.load(session_id)) as session:
-            sending.create(session, messages or [], state)
+        while True:
+            with self._session(session_id, sid, self.load(session_id)) as session, suppress(Fenced):
+                # Fenced by another one, it exists; or it was deleted once more.
+                return sending.create(session, messages or [], state)
 
     # -- workers ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams import log
 from streams.clock import Clock
-from streams.errors import Conflict, Fenced, InvalidValue, Refused
+from streams.errors import Conflict, InvalidValue, Refused
 from streams.store import Store
 from streams.writer import Flush
 
@@ -171,20 +171,17 @@ def append(store: Store, sid: str, record: Record, limit: int = DEFAULT.value) -
 
 
 def create(session: Session, messages: list[Message], state: dict[str, Any] | None) -> None:
-    """Write an imported history as the session's first segment, and its snapshot."""
-    exists = Refused(f"session {session.id!r} exists already; a history is imported once")
+    """Write an imported history as the session's first segment, and its snapshot. Raises Refused where there
+    is one, Fenced where somebody was faster."""
     if session.fold.cursor and not session.fold.deleted:
-        raise exists
+        raise Refused(f"session {session.id!r} exists already; a history is imported once")
     bodies = [{"control": "history", "op": "put", "message": message} for message in _imported(messages)]
     if state:
         bodies.append(state_record(state, ()))
     fence: Record = {"control": "fence", "epoch": session.fold.epoch + 1, "run": session.run, "why": "create"}
     if session.fold.deleted:
         fence["for"] = session.fold.inputs.last  # what came before a deleted session's return is spent
-    try:
-        session.commit([fence, *bodies], flush=Flush.NOW, end_segment=True)
-    except Fenced:
-        raise exists from None  # another one was first
+    session.commit([fence, *bodies], flush=Flush.NOW, end_segment=True)
     session.save()
 
 

@@ -11,6 +11,9 @@ from typing import Any, Final
 
 Record = dict[str, Any]
 
+ANEW: Final = ("create", "delete")
+"""Fences (their `why`) with which a session begins anew: what was owed up to `for` is spent."""
+
 _TYPES: Final[dict[str, type]] = {
     **dict.fromkeys(("ts", "turn", "attempt", "epoch", "seen", "for", "parts"), int),
     **dict.fromkeys(("run", "mode", "status", "why", "cause", "control", "upto", "messageId", "op"), str),

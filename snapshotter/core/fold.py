@@ -30,14 +30,14 @@ from .calls import Message, calls_of, granted
 from .chain import Chain, free_id
 from .chunks import BOUNDARIES, validate
 from .cleanup import kept_on_drop, stands
-from .controls import from_middle, mended
+from .controls import ANEW, from_middle, mended
 from .inputs import InputLog
 from .late import late_output
 from .openturn import OpenTurn
 
 _NOTED = BOUNDARIES | {"abort", "error"}
 _OUTPUTS = ("tool-output-available", "tool-output-error")
-_AFTER_DELETE = ("fence", "heartbeat")
+_AFTER_DELETE = ("fence", "heartbeat", "session-deleted")
 _COUNTED = ("turn-start", "turn-complete", "turn-release", "fence")  # these tell the budget themselves
 _REPORT_LIMIT = 1_000
 _UNFINISHED = 64
@@ -332,7 +332,7 @@ class Fold:
 
     def _fence(self, record: Record) -> None:
         why = record.get("why")
-        if self.deleted and why != "create":
+        if self.deleted and why not in ANEW:
             self.note("fence-after-delete", "a fence after the session was deleted; skipped")
             self._pass_over(record)
             return
@@ -342,7 +342,7 @@ class Fold:
             self.claim = record
         elif why == "create":
             self.closed = self.deleted = False
-        if why in ("create", "delete"):
+        if why in ANEW:
             self.budget.reset()
             self._spend_before(record.get("for", 0), why)
 

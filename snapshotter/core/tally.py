@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .budget import Incident, Ledger, Limits, evaluate
-from .controls import mended
+from .controls import ANEW, mended
 from .moves import given_up
 from .snapshot import is_whole
 
@@ -76,7 +76,7 @@ class Tally:
             return
         record, _ = mended(record)
         name = str(record.get("control"))
-        if self.deleted and record.get("why") != "create":
+        if self.deleted and record.get("why") not in ANEW:
             self.epoch = max(self.epoch, record.get("epoch", 0))
             return
         known = _CONTROLS.get(name)
@@ -99,7 +99,7 @@ class Tally:
     def _fence(self, record: Record) -> None:
         self.epoch = max(self.epoch, record.get("epoch", 0))
         self.ledger.fence(record)
-        if record.get("why") in ("create", "delete"):
+        if record.get("why") in ANEW:
             self.applied_upto = max(self.applied_upto, record.get("for", 0))
             self.ledger.reset()
         if record.get("why") == "create":

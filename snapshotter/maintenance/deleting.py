@@ -17,9 +17,10 @@ What is below the fence is nobody's any more, whatever comes after. Blocks, valu
 emptied only if the fence is still the newest of the log once they are listed: else the session was opened
 again meanwhile and they may be its own; what is not is left to `gc`.
 
-A deletion that was broken off is run again and goes on; run again later, it also removes the inputs that
-came in since. It asks nobody: a worker that is at work is fenced. A snapshot that cannot be read is replaced,
-since this is what was asked for; one that a newer release wrote is not.
+A deletion that was broken off is run again and goes on; where inputs came in since, it writes another fence
+and removes them, too. So what is emptied is spent in the log before: a `create` that was under way and spends
+less is fenced. It asks nobody: a worker that is at work is fenced. A snapshot that cannot be read is
+replaced, since this is what was asked for; one that a newer release wrote is not.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from snapshotter import saving
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import GONE
 from snapshotter.core.snapshot import decode
+from snapshotter.incoming import newest_input
 from snapshotter.tombstones import tombstone
 from streams import keys, log
 from streams.buckets.base import Blob, Broken, Entry
@@ -76,18 +78,16 @@ def _delete(bench: Bench) -> Done:
         _empty(bench, position.id + 1, inputs, [*_kept(bench)])
         return bench.done
     bench.db._ensure()
-    if fold.deleted:
-        fence, spent = _fence_of(bench)
-    else:
+    fence, spent = _fence_of(bench) if fold.deleted else (position, 0)
+    if not fold.deleted or spent < newest_input(bench.store, bench.sid):
         fence, spent = _write_fence(bench, fold, position, date_ms)
-    inputs, _ = bench.places("in")
+    inputs = [place for place in bench.places("in")[0] if place.first <= spent]
     kept = _kept(bench)
     if not log.is_newest(bench.store, "out", bench.sid, fence.first):
-        # Opened again, perhaps: what was listed may belong to the session's next life.
-        inputs, kept = [place for place in inputs if place.first <= spent], []
-    _bury(bench, fold, fence, max([spent, *(place.first for place in inputs)]))
+        kept = []  # opened again, perhaps: what was listed may belong to the session's next life
+    _bury(bench, fold, fence, spent)
     _empty(bench, fence.first, inputs, kept)
-    _look_again(bench, max([spent, *(place.first for place in inputs)]), kept)
+    _look_again(bench, spent, kept)
     return bench.done
 
 
@@ -134,8 +134,7 @@ def _write_fence(bench: Bench, fold: Fold, position: Cursor, date_ms: int | None
     """Write the segment that deletes; returns its place and the newest input that it spends. Raises Vanished
     where another writer was faster."""
     run, epoch = f"r-{bench.store.clock.token()}", fold.epoch + 1
-    newest = log.newest(bench.store, "in", bench.sid, 1).entries
-    spent = newest[0].first if newest else 0
+    spent = newest_input(bench.store, bench.sid)
     writer = Writer(
         bench.store,
         bench.sid,
@@ -172,7 +171,7 @@ def _bury(bench: Bench, fold: Fold, fence: Cursor, spent: int) -> None:
     key, etags = keys.snapshot(bench.sid), bench.etags()
     for _ in range(_TRIES):
         blob = bench.store.get(key)
-        if blob is not None and not _is_older(bench, blob, fence, spent):
+        if blob is not None and not _is_older(bench, blob, fence):
             return
         nonce = bench.store.clock.token()
         try:
@@ -190,7 +189,7 @@ def _bury(bench: Bench, fold: Fold, fence: Cursor, spent: int) -> None:
     raise Unreachable(f"{key} changes each time it is looked at; run the deletion again")
 
 
-def _is_older(bench: Bench, blob: Blob, fence: Cursor, spent: int) -> bool:
+def _is_older(bench: Bench, blob: Blob, fence: Cursor) -> bool:
     """Whether the tombstone is news to a stored snapshot. Raises NewerVersion."""
     try:
         found = decode(blob.data, key=keys.snapshot(bench.sid), session=bench.sid, hydrated=True)
@@ -198,10 +197,7 @@ def _is_older(bench: Bench, blob: Blob, fence: Cursor, spent: int) -> bool:
         raise
     except Corrupt:
         return True
-    stands = int(found.get("lastOutEventId") or 0)
-    if stands != fence.id:
-        return stands < fence.id
-    return not found.get("deleted") or int(found.get("lastInEventId") or 0) < spent
+    return int(found.get("lastOutEventId") or 0) < fence.id
 
 
 def _kept(bench: Bench) -> list[Entry]:

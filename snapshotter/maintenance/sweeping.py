@@ -69,8 +69,9 @@ def _gc(bench: Bench) -> Done:
     logs = {which: bench.places(which) for which in _LOGS}
     stored = bench.snapshot()
     document = None if stored is None else stored[1]
+    trimmed = any(place.first > 1 for place in logs["out"][0][:1])
     for places, _ in logs.values():
-        _check_emptied(bench, places, document)
+        _check_emptied(bench, places, document, trimmed)
     doomed: list[Place | Entry] = list(_unnamed(bench, shelves, stored))
     doomed += _old_checkpoints(bench, shelves["checkpoints"], document)
     for places, date_ms in logs.values():
@@ -162,9 +163,10 @@ def _old_checkpoints(bench: Bench, shelf: Shelf, document: dict[str, Any] | None
     return [entry for entry in _old(bench, shelf) if entry not in kept]
 
 
-def _check_emptied(bench: Bench, places: list[Place], document: dict[str, Any] | None) -> None:
+def _check_emptied(bench: Bench, places: list[Place], document: dict[str, Any] | None, trimmed: bool) -> None:
     """Raise Corrupt where a segment is empty that no deletion has emptied: what it named is not known. In a
-    log's first place it may be the claim of a fork or an import, which never named anything."""
+    log's first place it may be the claim of a fork or an import, which never named anything; and of a session
+    that was opened again a trim may have taken the deletion away, and left inputs that it had emptied."""
     empty = [place for place in places if not place.size and (place.first > 1 or len(places) == 1)]
     if not empty:
         return
@@ -174,7 +176,7 @@ def _check_emptied(bench: Bench, places: list[Place], document: dict[str, Any] |
         ends["out"] = cursor_of(known)
     elif (deletion := newest_deletion(bench)) is not None:
         ends = {"out": deletion[0].first, "in": max(deletion[1], ends["in"])}
-    else:
+    elif not trimmed:
         ends["in"] = 0
     for place in empty:
         if place is places[-1] or place.first > ends[_which(place)]:

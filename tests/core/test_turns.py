@@ -92,6 +92,18 @@ def test_after_a_deletion_only_a_create_counts() -> None:
     assert [line["code"] for line in whole.report][-4:] == codes
 
 
+def test_a_second_deletion_spends_what_came_since() -> None:
+    gone = {"control": "fence", "why": "delete", "for": 1, "epoch": 2}
+    again = {"control": "fence", "why": "delete", "for": 2, "epoch": 3}
+    deleted = {"control": "session-deleted"}
+    seen = boot([say("u1"), say("u2"), say("u3")], [*OPEN, gone, deleted, again, deleted])
+    assert (seen["cursor"]["in"], seen["pending"]) == (2, [])
+    assert "after-delete" not in seen["codes"]
+    back = {"control": "fence", "why": "create", "for": 2, "epoch": 4}
+    whole = fold([say("u1"), say("u2"), say("u3")], [*OPEN, gone, deleted, again, deleted, back])
+    assert (whole.epoch, [entry.id for entry in whole.inputs.owed()]) == (4, [3])
+
+
 def test_who_creates_a_deleted_session_takes_over_from_all_that_came_to_it() -> None:
     gone = [*OPEN, {"control": "session-deleted"}]
     assert fold(U1, [*gone, {"control": "fence", "why": "boot", "epoch": 7}]).epoch == 7

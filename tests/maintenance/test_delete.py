@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from chat_samples import SID, Place, call, die, first_turn, saying, user, write_all
-from upkeep import HOURS, check, fresh, killed_at, names, session_of, watched
+from upkeep import HOURS, check, fresh, interrupted, killed_at, names, session_of, watched
 
 from snapshotter import Closed, Corrupt, Fenced, NewerVersion, Refused, Unreachable, saving
 from snapshotter.database import Database
@@ -315,6 +315,28 @@ def test_beside_a_worker_that_is_faster(place: Place) -> None:
     assert raced["put"] > 3
     die(session)
     is_gone(place)
+
+
+def test_a_create_under_way_leaves_nothing_owed_that_a_second_deletion_empties() -> None:
+    """It was read before the input came, and wants to write once the deletion has spent it."""
+    for number in count(1):
+        place, happened = Place(), []
+        session_of(place, 1)
+        delete(place.db, SID)
+
+        def meanwhile(place: Place = place, happened: list[bool] = happened) -> None:
+            happened.append(place.db.peek(SID).fold.deleted)
+            fresh(place).send(SID, user("late"))
+            delete(fresh(place), SID)
+
+        interrupted(place, "", "", number, meanwhile).create(SID)
+        assert number < 40
+        if happened == [False] or not happened:  # it had come back before, and was deleted once more
+            assert number > 3
+            return
+        found = fresh(place).peek(SID)
+        assert (found.fold.deleted, found.pending) == (False, [])
+        check(place)
 
 
 def test_a_receipt_from_before_boots_a_session_that_was_created_while_its_deletion_went_on(
