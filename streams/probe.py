@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -47,6 +47,7 @@ VERSION = 1
 RACERS = 3  # some real servers answer a fourth racer on one key only after seconds
 ROUNDS = 2
 _TRIES = 4
+_USUAL = {"plain": True, "refuses": False, "deep": False}  # what is written only where it is otherwise
 # What a driver's chunked upload looks like when a store keeps it, and bytes that no text codec leaves alone.
 _BODY = b"15\r\n{}\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n" + bytes(range(256))
 
@@ -55,7 +56,9 @@ _BODY = b"15\r\n{}\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n" + bytes(range(
 class Capabilities:
     """What a store was found to keep. `etag`: how If-Match wants it; "none" where it never held.
 
-    `checked_at` is epoch milliseconds by this machine's clock.
+    `checked_at` is epoch milliseconds by this machine's clock. `plain`: objects are named, overwritten and
+    deleted as asked; the probe takes that for granted, `snapshotter doctor --deep` tries it. `refuses`: a
+    conditional create is not ignored but refused as such (501). `deep`: found by the whole conformance suite.
     """
 
     create: bool
@@ -64,11 +67,27 @@ class Capabilities:
     listing: bool
     etag: Literal["as-given", "unquoted", "none"]
     checked_at: int
+    plain: bool = True
+    refuses: bool = False
+    deep: bool = False
 
     def encode(self) -> bytes:
-        found = asdict(self)
+        found = {name: value for name, value in asdict(self).items() if _USUAL.get(name) is not value}
         found["checkedAt"] = found.pop("checked_at")
         return orjson.dumps({"version": VERSION, **found})
+
+    def less(self, other: Capabilities) -> Capabilities:
+        """What both found: a guarantee that either misses is missing. ETag form and date are this one's."""
+        return replace(
+            self,
+            create=self.create and other.create,
+            replace=self.replace and other.replace,
+            exact=self.exact and other.exact,
+            listing=self.listing and other.listing,
+            plain=self.plain and other.plain,
+            refuses=self.refuses or other.refuses,
+            deep=self.deep or other.deep,
+        )
 
 
 def decode(data: bytes, key: str = KEY) -> Capabilities:
@@ -82,8 +101,9 @@ def decode(data: bytes, key: str = KEY) -> Capabilities:
     if found["version"] > VERSION:
         raise NewerVersion(f"{key} has version {found['version']}; this release knows {VERSION}", key=key)
     # A wrong type is no answer: taken for a "no" it would blame the store.
-    given = {"exact": False, "etag": "as-given", **found}
-    wrong = [name for name in ("create", "replace", "exact", "listing") if type(given.get(name)) is not bool]
+    given = {"exact": False, "etag": "as-given", **_USUAL, **found}
+    facts = ("create", "replace", "exact", "listing", *_USUAL)
+    wrong = [name for name in facts if type(given.get(name)) is not bool]
     if given["etag"] not in ("as-given", "unquoted", "none"):
         wrong.append("etag")
     if type(given.get("checkedAt")) is not int:
@@ -91,12 +111,7 @@ def decode(data: bytes, key: str = KEY) -> Capabilities:
     if wrong:
         raise _unreadable(key, f"{wrong[0]} is not what it should be")
     return Capabilities(
-        create=given["create"],
-        replace=given["replace"],
-        exact=given["exact"],
-        listing=given["listing"],
-        etag=given["etag"],
-        checked_at=given["checkedAt"],
+        **{name: given[name] for name in facts}, etag=given["etag"], checked_at=given["checkedAt"]
     )
 
 
@@ -110,22 +125,42 @@ def load(store: Store, key: str = KEY) -> Capabilities | None:
     return None if blob is None else decode(blob.data, key)
 
 
+def lack(capabilities: Capabilities, *, allow_unfenced: bool = False) -> str | None:
+    """Why the engine does not write to a store that keeps no more than this; None where it does."""
+    if not capabilities.exact:
+        return "the store changes the bytes of objects; update it, or use another"
+    if not capabilities.listing:
+        return (
+            "the store does not list all keys in ascending byte order, after a given one; use another "
+            "bucket type"
+        )
+    if not capabilities.plain:
+        return (
+            "the store does not name, overwrite or delete objects as it is asked to; `snapshotter doctor "
+            "--deep` says where; use another"
+        )
+    if capabilities.refuses:
+        return (
+            "the store refuses If-None-Match as such, so nothing can be appended, fenced or not; use another"
+        )
+    if not capabilities.create and not allow_unfenced:
+        return (
+            "the store ignores If-None-Match, so two workers could overwrite each other; use another "
+            "store, or allow unfenced work where never more than one worker runs"
+        )
+    return None
+
+
 def require(capabilities: Capabilities, *, allow_unfenced: bool = False) -> None:
     """Raise Unsupported where the store lacks a guarantee that the engine cannot do without.
 
     With `allow_unfenced` a store without conditional create is taken, with a warning: then the caller vouches
-    that no session ever has two workers.
+    that no session ever has two workers, or two senders at one moment.
     """
-    if not capabilities.exact:
-        raise Unsupported("the store changes the bytes of objects; update it, or use another")
-    if not capabilities.listing:
-        raise Unsupported("the store does not list keys in ascending byte order; use another bucket type")
+    lacking = lack(capabilities, allow_unfenced=allow_unfenced)
+    if lacking is not None:
+        raise Unsupported(lacking)
     if not capabilities.create:
-        if not allow_unfenced:
-            raise Unsupported(
-                "the store ignores If-None-Match, so two workers could overwrite each other; use another "
-                "store, or allow unfenced work where never more than one worker runs"
-            )
         logger.warning("the store ignores If-None-Match: two workers on one session would go unnoticed")
     if not capabilities.replace:
         logger.warning("the store does not replace under If-Match (etag: %s)", capabilities.etag)
@@ -165,6 +200,7 @@ def probe(store: Store, clock: Clock, *, key: str = KEY) -> Capabilities:
             listing=trial.lists(),
             etag=etag,
             checked_at=clock.now_ms(),
+            refuses=trial.refuses,
         )
     finally:
         trial.clean()
@@ -180,6 +216,7 @@ class _Trial:
         self._clock = clock
         self._prefix = f"probe/{clock.token()}-"
         self._keys: list[str] = []
+        self.refuses = False
 
     def steadily(self, question: Callable[[], T]) -> T:
         """Ask again, on fresh keys, where the store did not answer: an unanswered write proves nothing."""
@@ -236,8 +273,11 @@ class _Trial:
         for key in keys:
             self._store.put(key, b"")
         keys.sort()
-        found = list(self._store.entries(f"{self._prefix}list", page=2))
-        rest = self._store.list(f"{self._prefix}list", after=keys[0], limit=1)
+        try:
+            found = list(self._store.entries(f"{self._prefix}list", page=2))
+            rest = self._store.list(f"{self._prefix}list", after=keys[0], limit=1)
+        except Unsupported:  # directory buckets take no start-after, and no prefix but a folder
+            return False
         return [e.key for e in found] == keys and [e.key for e in rest.entries] == keys[1:2]
 
     def _key(self, name: str) -> str:
@@ -250,6 +290,7 @@ class _Trial:
         try:
             self._store.bucket.put(key, data, **condition)
         except Unsupported:
+            self.refuses = self.refuses or "if_absent" in condition
             return False
         except PreconditionFailed:
             return self._stands(key, [data], **condition)

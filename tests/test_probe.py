@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -74,6 +75,23 @@ class Unordered(MemoryBucket):
         return type(page)(page.entries[::-1], page.more, page.resume, page.date_ms)
 
 
+class DirectoryBucket(MemoryBucket):
+    """As S3 Express lists: folders alone, from the beginning, in no order."""
+
+    def list(self, prefix, *, after="", limit=1000):
+        if after or not prefix.endswith("/"):
+            raise Unsupported("400 InvalidRequest")
+        page = super().list(prefix, limit=limit)
+        return type(page)(page.entries[::-1], page.more, page.resume, page.date_ms)
+
+
+class RefusesConditions(MemoryBucket):
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        if if_absent or if_match is not None:
+            raise Unsupported("501 NotImplemented")
+        return super().put(key, data, nonce=nonce)
+
+
 class IgnoresAfter(MemoryBucket):
     def list(self, prefix, *, after="", limit=1000):
         return super().list(prefix, limit=1000)
@@ -92,13 +110,16 @@ class IgnoresAfter(MemoryBucket):
         (Framing, True, True, False, True, "as-given"),
         (Unordered, True, True, True, False, "as-given"),
         (IgnoresAfter, True, True, True, False, "as-given"),
+        (DirectoryBucket, True, True, True, False, "as-given"),
+        (RefusesConditions, False, False, True, True, "none"),
     ],
 )
 def test_the_probe_finds_what_a_store_keeps(kind, create, replace, exact, listing, etag, threads) -> None:
     inner = kind()
     store = store_of(inner, threads=threads)
     found = probe(store, store.clock)
-    assert found == Capabilities(create, replace, exact, listing, etag, found.checked_at)
+    refuses = kind is RefusesConditions
+    assert found == Capabilities(create, replace, exact, listing, etag, found.checked_at, refuses=refuses)
     assert [e.key for e in MemoryBucket.list(inner, "").entries] == [KEY], "a probe key was left"
     if exact:
         assert load(store) == found
@@ -163,6 +184,10 @@ def test_what_the_engine_demands(caplog) -> None:
             require(without(exact=False), allow_unfenced=unfenced)
         with pytest.raises(Unsupported, match="order"):
             require(without(listing=False), allow_unfenced=unfenced)
+        with pytest.raises(Unsupported, match="doctor --deep"):
+            require(without(plain=False), allow_unfenced=unfenced)
+        with pytest.raises(Unsupported, match="fenced or not"):
+            require(without(create=False, refuses=True), allow_unfenced=unfenced)
     with pytest.raises(Unsupported, match="If-None-Match"):
         require(without(create=False))
     assert caplog.text == ""
@@ -198,13 +223,34 @@ def test_the_stored_form() -> None:
     )
     assert decode(GOOD.encode()) == GOOD
     assert decode(GOOD.encode()[:-1] + b',"later":1}') == GOOD
+    for changes in ({"plain": False}, {"refuses": True, "create": False}, {"deep": True}):
+        told = replace(GOOD, **changes)
+        assert decode(told.encode()) == told
     with pytest.raises(NewerVersion, match="version 2"):
         decode(GOOD.encode().replace(b'"version":1', b'"version":2'))
-    for data in (b"", b"{}", b"[]", b"null", b"15\r\n{}", b'{"version":"x"}', GOOD.encode()[:-5]):
+    for data in (
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"15\r\n{}",
+        b'{"version":"x"}',
+        GOOD.encode()[:-5],
+        GOOD.encode()[:-1] + b',"plain":null}',
+    ):
         with pytest.raises(Corrupt) as caught:
             decode(data)
         assert caught.value.key == KEY
     assert load(store_of(MemoryBucket())) is None
+
+
+def test_of_two_findings_what_either_misses_is_missing() -> None:
+    worse = replace(
+        GOOD, create=False, listing=False, plain=False, refuses=True, deep=True, etag="none", checked_at=2
+    )
+    assert GOOD.less(worse) == replace(worse, etag="as-given", checked_at=1)
+    assert worse.less(GOOD) == worse
+    assert GOOD.less(replace(GOOD, replace=False, exact=False)) == replace(GOOD, replace=False, exact=False)
 
 
 class Repeating(MemoryBucket):
