@@ -300,3 +300,29 @@ def test_a_store_that_refuses_every_create_is_not_taken_for_one_that_ignores_con
     with pytest.raises(Unreachable, match="where nothing stands"):
         probe(store, store.clock)
     assert bucket.list("").entries == ()
+
+
+class LandsLate(MemoryBucket):
+    """Of the first write of a key that names `word` no answer comes, and it lands behind the next but one."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__()
+        self.word, self.late, self.left = word, (), 2
+
+    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
+        if self.word in key and not self.late:
+            self.late = (key, data)
+            raise Unreachable("no answer")
+        written = super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+        if self.late and key == self.late[0] and self.left:
+            self.left -= 1
+            if not self.left:
+                super().put(*self.late)
+        return written
+
+
+@pytest.mark.parametrize("word", ["replace", "swap0"])
+def test_a_write_that_lands_late_is_not_taken_for_a_store_that_does_not_replace(word) -> None:
+    store = Store(LandsLate(word), FakeClock(), retries=Retries(attempts=3))
+    found = probe(store, store.clock)
+    assert (found.replace, found.etag) == (True, "as-given")

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 from blocky import LARGE, session, tiny
 from chat_samples import SID, Place, die, first_turn, user
-from upkeep import HOURS, check, fresh, killed_at, names, picture, session_of
+from upkeep import HOURS, check, fresh, killed_at, names, picture, session_of, watched
 
 from snapshotter import Corrupt, Fenced
 from snapshotter.maintenance import Keep, Rules, delete, gc, maintain, trim
@@ -319,3 +319,33 @@ def test_upkeep_of_a_long_session_with_blocks_keeps_everything_readable() -> Non
     assert len(place.db.history(SID)) == 56
     place.bucket.inner.delete(SNAPSHOT)
     assert picture(place) == seen, "the checkpoint's blocks are all there"
+
+
+def test_what_a_deletion_emptied_late_stands_no_longer_in_the_way_behind_a_trim() -> None:
+    """Opened again, the session was trimmed above the deletion; what that emptied last is too young to go."""
+    place = Place()
+    session_of(place, 3)
+    delete(watched(place, lambda: place.clock.advance(0.2 * HOURS)), SID)
+    place.db.create(SID)
+    for number in (8, 9):
+        place.db.send(SID, user(f"u{number}"))
+        place.answer()
+    rules = Rules(minimum_age=1 * HOURS)
+    emptied = [key for key, data in place.stored("in/").items() if not data]
+    for _ in range(40):
+        trim(place.db, SID, keep=Keep(turns=1), rules=rules)
+        if any(not data for data in place.stored("in/").values()) and not _tells(place, "session-deleted"):
+            break
+        place.clock.advance(0.1 * HOURS)
+    else:
+        raise AssertionError("the trim took the deletion and what it emptied at the same time")
+    assert emptied
+    gc(place.db, SID, rules=rules)
+    place.clock.advance(24 * HOURS)
+    gc(place.db, SID, rules=rules)
+    assert all(place.stored("in/").values())
+    check(place)
+
+
+def _tells(place: Place, word: str) -> bool:
+    return any(word.encode() in data for data in place.stored("out/").values())
