@@ -9,7 +9,7 @@ A writer that slept through a trim may take a freed place before it finds out th
 What it leaves stands below the log's beginning, with a hole behind it that a checkpoint covers: `leftovers`.
 
 A log that begins with a session's deletion lacks nothing either: it goes on from the tombstone
-(`tombstones`).
+(`tombstones`), and what still stands below that counts for nothing.
 
 Their keys count down by turn, so one short listing shows the newest first. Deletion leaves empty objects,
 which are passed over.
@@ -18,13 +18,14 @@ which are passed over.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from contextlib import suppress
 from typing import Any
 
-from streams import keys
+from streams import keys, log
 from streams.buckets.base import Entry
-from streams.codec import decode_segment
+from streams.errors import Gap
 from streams.log import Place
+from streams.records import Cursor
 from streams.store import Store
 
 from .core.snapshot import decode
@@ -65,15 +66,30 @@ def bases(store: Store, sid: str, cursor: int, *, hydrated: bool = False) -> Ite
 
 
 def leftovers(store: Store, sid: str, places: Sequence[Place]) -> int:
-    """How many of these segments of the out log (oldest first, none of them empty) writers that slept have
-    left below its beginning. Raises as `above`, and Corrupt for a segment that cannot be read."""
-    for number, (place, behind) in enumerate(pairwise(places)):
-        blob = store.get(place.key)
-        segment = None if blob is None else decode_segment(blob.data, key=place.key)
-        whole = segment is None or segment.header.last + 1 >= behind.first
-        if whole or above(store, sid, behind.first - 2, hydrated=True) is None:
+    """How many of these segments of the out log (oldest first, none of them empty) stand below its beginning:
+    what writers that slept have left, or a deletion has not emptied yet. Raises as `bases`, Corrupt for a
+    segment that cannot be read, and Vanished for one that is gone."""
+    for number, behind in enumerate(places[1:]):
+        above_hole = bases(store, sid, behind.first - 2, hydrated=True)
+        if _goes_on(store, sid, places[number:]) or next(above_hole, None) is None:
             return number
-    return 0
+    return max(len(places) - 1, 0)
+
+
+def _goes_on(store: Store, sid: str, places: Sequence[Place]) -> bool:
+    """Whether the first of these segments is followed by the one that continues it."""
+    (first,) = log.fetch(store, [places[0].key]) or (None,)
+    if first is None:
+        return True
+    end = Cursor(first.header.last, first.header.nonce, first.header.first)
+    behind = next((place for place in places if place.first > end.id), None)
+    if behind is None:
+        return True
+    with suppress(Gap):
+        if behind.first == end.id + 1:
+            log.link("out", sid, end, log.fetch(store, [behind.key]))
+            return True
+    return False
 
 
 def cursor_of(document: dict[str, Any]) -> int:

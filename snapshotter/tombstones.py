@@ -17,7 +17,7 @@ from .core.fold import Fold
 from .core.inputs import InputLog
 from .core.snapshot import decode, encode
 
-_OLDEST = 3  # segments that are looked at: writers that slept may have left some below the fence
+_WINDOW = 64  # segments that are read together: what bounds the memory
 
 
 def tombstone(sid: str, fence: Cursor, fold: Fold, *, spent: int, date_ms: int) -> bytes:
@@ -31,32 +31,33 @@ def tombstone(sid: str, fence: Cursor, fold: Fold, *, spent: int, date_ms: int) 
 
 
 def after_deletion(store: Store, sid: str) -> dict[str, Any] | None:
-    """The tombstone of the deletion that the out log begins with; None where it begins otherwise.
+    """The tombstone of the newest deletion in the out log, which begins there, whatever is left below it;
+    None where there is none. Read only where a log is not whole without it: the newest segments first.
 
     Raises Corrupt, Vanished where an object was gone when it was read, and what requests raise.
     """
-    listed = log.tail_keys(store, "out", sid, 0).entries
-    places = [place for place in reversed(listed) if place.size]
-    for segment in reversed(log.fetch(store, [place.key for place in places[:_OLDEST]])):
-        found = _deletion(segment)
-        if found is not None:
-            return _made(sid, segment, found)
+    places = [place for place in log.tail_keys(store, "out", sid, 0).entries if place.size]
+    for start in range(0, len(places), _WINDOW):
+        for segment in reversed(log.fetch(store, [place.key for place in places[start : start + _WINDOW]])):
+            found = in_segment(sid, segment)
+            if found is not None:
+                return found
     return None
 
 
-def _deletion(segment: Segment) -> tuple[Record, Record] | None:
-    """The fence and the record that delete, where this segment holds them."""
+def in_segment(sid: str, segment: Segment) -> dict[str, Any] | None:
+    """The tombstone of the newest deletion that this segment of the out log holds; None where it has none."""
     fence: Record = {}
+    found = None
     for record in segment.records:
         if record.get("control") == "fence" and record.get("why") == "delete":
             fence = record
         elif record.get("control") == "session-deleted" and fence:
-            return fence, record
-    return None
+            found = fence, record
+    return None if found is None else _made(sid, segment, *found)
 
 
-def _made(sid: str, segment: Segment, found: tuple[Record, Record]) -> dict[str, Any]:
-    fence, deleted = found
+def _made(sid: str, segment: Segment, fence: Record, deleted: Record) -> dict[str, Any]:
     header, fold = segment.header, Fold()
     fold.epoch, fold.run, fold.turn = _int(fence, "epoch"), str(fence.get("run") or ""), _int(fence, "turn")
     last = deleted["id"] == header.last

@@ -1,0 +1,104 @@
+"""What stands below a log's beginning counts for nothing: a sleeper left it, or a deletion will empty it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from chat_samples import SID, Place, user
+from upkeep import HOURS, check, fresh, names, session_of
+
+from snapshotter import Gap
+from snapshotter.checkpoints import leftovers
+from snapshotter.maintenance import compact, delete, export, gc, trim
+from snapshotter.verify import verify
+from streams import keys, log
+from streams.codec import encode_segment
+
+
+def left(place: Place, first: int, last: int) -> None:
+    """A writer that slept takes these places in one segment, in which nothing happens."""
+    records: list[dict[str, Any]] = [
+        {"id": number, "ts": 1, "control": "heartbeat"} for number in range(first, last + 1)
+    ]
+    data = encode_segment("out", records, nonce="late", epoch=1, run="r-late", prev="gone", lease=0)
+    place.bucket.inner.put(keys.segment("out", SID, first), data)
+
+
+def count(place: Place) -> int:
+    """How many segments stand below the beginning."""
+    store = fresh(place).store
+    places = [p for p in reversed(log.tail_keys(store, "out", SID, 0).entries) if p.size]
+    return leftovers(store, SID, places)
+
+
+def again(place: Place) -> None:
+    """Deleted and opened again; a day later gc has swept what the deletion emptied."""
+    session_of(place, 3)
+    delete(place.db, SID)
+    place.db.create(SID)
+    place.db.send(SID, user("u9"))
+    place.answer("anew")
+    place.clock.advance(24 * HOURS)
+    gc(place.db, SID)
+    place.clock.advance(24 * HOURS)
+
+
+@pytest.mark.parametrize("places", [[1], [1, 3], [1, 3, 5, 7, 9, 11]])
+def test_below_the_fence_of_a_deletion(places: list[int]) -> None:
+    place = Place()
+    again(place)
+    for first in places:
+        left(place, first, first)
+    assert count(place) == len(places)
+    compact(place.db, SID)
+    trim(place.db, SID)
+    check(place)
+    assert len(fresh(place).history(SID)) == 2
+
+
+def test_below_a_fence_that_nothing_follows() -> None:
+    """As an export sees it that read while a deletion was emptying the rest."""
+    place = Place()
+    session_of(place, 3)
+    before = place.stored("out/")
+    first, _, third, *_ = names(before)
+    delete(place.db, SID)
+    for number in (first, third):
+        key = keys.segment("out", SID, number)
+        place.bucket.inner.put(key, before[key])
+    assert count(place) == 2
+    check(place)
+    assert export(place.db, SID, io.BytesIO()).why == ""
+
+
+def test_one_that_reaches_beyond_the_beginning_of_a_trimmed_log() -> None:
+    place = Place()
+    session_of(place, 5)
+    trim(place.db, SID)
+    start, *_ = names(place.stored("out/"))
+    left(place, start - 2, start + 1)
+    assert count(place) == 1
+    check(place)
+
+
+def test_one_that_ends_where_a_trimmed_log_begins_is_not_what_it_continues() -> None:
+    place = Place()
+    session_of(place, 5)
+    trim(place.db, SID)
+    start, *_ = names(place.stored("out/"))
+    left(place, start - 2, start - 1)
+    assert count(place) == 1
+    check(place)
+
+
+def test_a_hole_that_nothing_accounts_for_is_a_gap() -> None:
+    place = Place()
+    session_of(place, 3)
+    lost = names(place.stored("out/"))[2]
+    place.bucket.inner.delete(keys.segment("out", SID, lost))
+    assert count(place) == 0
+    assert [problem.code for problem in verify(fresh(place), SID).problems] == ["gap"]
+    with pytest.raises(Gap):
+        compact(place.db, SID)
