@@ -28,6 +28,7 @@ from collections.abc import (
     Iterator,
 )
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -56,8 +57,10 @@ class _Pool:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="snapshotter")
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run the call. When the task is cancelled, the call goes on and its result is dropped."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        """Run the call, in the task's context. When the task is cancelled, the call goes on and its result is
+        dropped."""
+        carried = partial(copy_context().run, call)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, carried)
 
     async def finish(self, call: Callable[[], T]) -> T:
         """Run the call to its end in any case; a cancellation is raised after it."""
@@ -80,7 +83,7 @@ class _Pool:
 
     async def boot(self, call: Callable[[], Session]) -> Session:
         """As `run`. A session that nobody waits for any more is closed: its claim, if any, is taken back."""
-        future = self._threads.submit(call)
+        future = self._threads.submit(copy_context().run, call)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -349,11 +352,13 @@ class AsyncTurn(_Door):
             self.turn.end_pull()
 
     async def __aenter__(self) -> AsyncTurn:
+        self.turn.span.enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.turn.span.leave()
         await self._pool.finish(partial(self.turn.__exit__, kind, error, trace))
 
 

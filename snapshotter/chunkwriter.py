@@ -42,7 +42,8 @@ _STREAM_ENDS = _TEXT_ENDS | _INPUT_ENDS | {"finish-step", "finish"}
 
 class ChunkWriter:
     """Writes the chunks of one turn. `streaming`: a text grows; `calls`: the tool calls at work; `idle`:
-    seconds since the last chunk; `dropped`: chunks that only repeated what was settled."""
+    seconds since the last chunk; `written`: chunks that it was given; `dropped`: those that only repeated
+    what was settled."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -50,7 +51,7 @@ class ChunkWriter:
         self._last = session.clock.monotonic()
         self.calls: set[str] = set()
         self.streaming = False
-        self.written = False
+        self.written = 0
         self.dropped = 0
 
     @property
@@ -59,7 +60,7 @@ class ChunkWriter:
 
     def write(self, chunk: Any) -> tuple[Chunk | None, bool]:
         """Write one chunk; (the chunk to forward, whether it has to be flushed before anything goes on)."""
-        self.written = True
+        self.written += 1
         if type(chunk) is dict and len(chunk) == 3:
             kind = chunk.get("type")
             names = DELTAS.get(kind) if type(kind) is str else None

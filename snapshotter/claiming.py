@@ -33,6 +33,8 @@ from .incoming import newest_input, next_input
 from .loading import SLACK, Holder, Loaded, Watched
 from .recovering import busy
 from .recovery import ChatRecovery, Hooks, RecoveryContext
+from .spans import overtaken
+from .watched import of
 
 LEASE = 45
 _LONGEST = 15 * 60.0  # seconds that a claim is kept while nothing comes of it
@@ -90,7 +92,7 @@ class Claiming:
 
     @property
     def hooks(self) -> Hooks:
-        return Hooks(self.config, self.session, self._note)
+        return Hooks(self.config, self.session, self._note, of(self.store))
 
     def _note(self, code: str, detail: str) -> None:
         self.notes.append({"code": code, "id": 0, "detail": detail})
@@ -109,6 +111,7 @@ class Claiming:
                 if claim is not None and not self._counted(claim, end):
                     continue  # something was sealed: what comes next has a claim of its own
             except Fenced:
+                overtaken(self.store)
                 continue
             return self._loaded(claim, read), claim
         raise Busy(f"session {self.session!r}: other workers are faster each time", retry_after=5.0)

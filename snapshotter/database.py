@@ -45,7 +45,11 @@ from .recovery import ChatRecovery, cause_text
 from .scribe import POLICIES
 from .senders import Senders
 from .session import Session
+from .spans import BootSpan
+from .telemetry import DEFAULT as TELEMETRY
+from .telemetry import Telemetry
 from .waiting import wait_for
+from .watched import watched_store
 
 
 def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
@@ -60,6 +64,7 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     hydrate: Hydrate | None = None,
     encryption: Encryption | None = None,
     server_side: ServerSide | None = None,
+    telemetry: Telemetry | None = TELEMETRY,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Database:
@@ -80,6 +85,8 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     `encryption`: encrypt every object with keys of your own (see `Encryption`); by default as the
     environment says: SNAPSHOTTER_KEY_FILE or SNAPSHOTTER_KEY_COMMAND, or not at all. `server_side`: what an
     S3 store is asked to do with the bytes (see `ServerSide`); by default what URL and environment say.
+    `telemetry`: what OpenTelemetry is told, where the application has configured it (see `Telemetry`); None
+    for nothing.
 
     Raises InvalidId for a URL that is not understood, Misconfigured where a driver, credentials or keys lack.
     """
@@ -106,6 +113,7 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
         recovery=recovery,
         on_recovery_boot=on_recovery_boot,
         hydrate=hydrate,
+        telemetry=telemetry,
     )
 
 
@@ -125,11 +133,15 @@ class Database(Senders, Readers, HostDoor):
         hydrate: Hydrate | None = None,
         retries: Retries | None = None,
         sizes: Sizes = DEFAULT,
+        telemetry: Telemetry | None = TELEMETRY,
     ) -> None:
         if durability not in POLICIES:
             raise Refused(f"unknown durability {durability!r}: stream, live or steps")
         self.clock = clock or SystemClock()
-        self.store = Store(bucket, self.clock, retries=retries)
+        self.telemetry = telemetry
+        self._bucket = bucket
+        self._retries = retries
+        self.store = self._own_store()
         self.durability = durability
         self._allow_unfenced = allow_unfenced
         if recovery is not None and not isinstance(recovery, ChatRecovery):
@@ -138,7 +150,6 @@ class Database(Senders, Readers, HostDoor):
         self._stable_timeout = self.recovery.stable_timeout if stable_timeout is None else stable_timeout
         self._on_recovery_boot = checked(on_recovery_boot, "on_recovery_boot")
         self._hydrate = checked(hydrate, "hydrate")
-        self._retries = retries
         self._sizes = sizes
         self._capabilities: probe.Capabilities | None = None
         self._known = bucket.trusted
@@ -264,8 +275,7 @@ class Database(Senders, Readers, HostDoor):
         **options: Any,
     ) -> Session:
         """As `boot`, which is what workers use. `number`: the id of an input that is known to be there."""
-        sid = self.sid(session_id)
-        store = self._own_store()
+        sid, store = self.sid(session_id), self._own_store()
         wait = self._stable_timeout if stable_timeout is None else stable_timeout
 
         def read(number: int | None = None) -> Loaded:
@@ -283,19 +293,20 @@ class Database(Senders, Readers, HostDoor):
                 window=window,
             )
 
-        if not claim:
-            return self._session(session_id, sid, read(number), store, read, **options)
-        claiming = Claiming(
-            store,
-            session_id,
-            sid,
-            self.recovery,
-            number,
-            wait,
-            takeover,
-            options.get("cause"),
-            self._ensure,
-        )
+        cause = options.get("cause")
+        with BootSpan(store, session_id) as span:
+            if not claim:
+                return span.found(self._session(session_id, sid, read(number), store, read, **options))
+            claiming = Claiming(
+                store, session_id, sid, self.recovery, number, wait, takeover, cause, self._ensure
+            )
+            return span.found(self._claimed(claiming, read, window, **options))
+
+    def _claimed(
+        self, claiming: Claiming, read: Callable[[], Loaded], window: int | None, **options: Any
+    ) -> Session:
+        """The session that `claiming` claims before it is loaded; `read` is how it is read again."""
+        store, session_id, sid, number = claiming.store, claiming.session, claiming.sid, claiming.number
         hydrate = self._hydrator(session_id)
         try:
             loaded, claimed = claiming.load(
@@ -372,8 +383,8 @@ class Database(Senders, Readers, HostDoor):
     # -- the store ----------------------------------------------------------------------------------
 
     def _own_store(self) -> Store:
-        """Counters of its own for each session, over the same bucket."""
-        return Store(self.store.bucket, self.clock, retries=self._retries)
+        """Counters and a trace of its own for each session, over the same bucket."""
+        return watched_store(self._bucket, self.clock, self._retries, self.telemetry)
 
     def _learner(self) -> Callable[[probe.Capabilities], None] | None:
         """Who takes what the probe found, None where that is known."""

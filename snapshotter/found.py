@@ -104,4 +104,9 @@ class Found:
     def note(self, code: str, detail: str) -> None:
         """Report something that went wrong and that the session survives."""
         self._notes.append({"code": code, "id": self.fold.cursor, "detail": detail})
-        log.warning("session %s: %s: %s", self.id, code, detail)
+        self.log_note(code, detail)
+
+    def log_note(self, code: str, detail: str) -> None:
+        """Log a line of the report."""
+        fields = {"event": code, "session": self.id, "turn": self.fold.turn, "epoch": self.fold.epoch}
+        log.warning("session %s: %s: %s", self.id, code, detail, extra=fields)

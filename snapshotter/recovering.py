@@ -21,6 +21,7 @@ from .core.revive import Plan, revive
 from .core.verdict import incident_of
 from .loading import Holder, Loaded
 from .recovery import ChatRecovery, Hooks, RecoveryContext
+from .watched import of
 
 if TYPE_CHECKING:
     from .session import Session
@@ -50,7 +51,7 @@ class Recovering:
         self._session = session
         self._config = config
         self._cause = cause
-        self._hooks = Hooks(config, session.id, session.note)
+        self._hooks = Hooks(config, session.id, session.note, of(session.store))
         self._repaired_in = 0
         self._under: Incident | None = None  # the incident that the turn under way belongs to
 

@@ -27,6 +27,7 @@ from streams.errors import InvalidValue, Refused
 from .core.budget import LONGEST_BACKOFF_S, OUT_OF_MEMORY, Incident, Limits
 from .core.calls import Message
 from .hooks import answer_of, checked
+from .telemetry import Trace
 
 log = logging.getLogger("snapshotter")
 
@@ -157,12 +158,15 @@ def cause_text(cause: Any) -> str:
 
 
 class Hooks:
-    """The hooks of one session, made safe. `note(code, detail)` gets what they raise."""
+    """The hooks of one session, made safe. `note(code, detail)` gets what they raise, `trace` every event."""
 
-    def __init__(self, config: ChatRecovery, session: str, note: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, config: ChatRecovery, session: str, note: Callable[[str, str], None], trace: Trace
+    ) -> None:
         self.config = config
         self._session = session
         self._note = note
+        self._trace = trace
 
     def emit(self, kind: str, incident: Incident, reason: str | None = None, **detail: Any) -> None:
         """One event, to the log and to the observer."""
@@ -177,8 +181,17 @@ class Hooks:
             incident.attempt,
             f", {reason}" if reason else "",
             f"; it said: {incident.error}" if incident.error else "",
-            extra={"recovery": event},
+            extra={
+                "event": f"recovery-{kind}",
+                "session": self._session,
+                "incident": incident.id,
+                "attempt": incident.attempt,
+                "reason": reason,
+                "recovery": event,
+            },
         )
+        # A failure's reason quotes what a hook said.
+        self._trace.recovered(kind, incident.attempt, None if kind == "failed" else reason)
         if self.config.observer is not None:
             try:
                 answer_of(self.config.observer(event), "observer")

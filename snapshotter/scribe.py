@@ -26,6 +26,7 @@ from .editing import context_record, history_record, state_record
 from .found import Found
 from .keeping import Keeper
 from .signals import guarded
+from .spans import editing, saving
 
 if TYPE_CHECKING:
     from .turn import Turn
@@ -175,7 +176,8 @@ class Scribe(Found):
 
     def _try_to_save(self, save: Callable[[], None]) -> None:
         try:
-            save()
+            with saving(self.store):
+                save()
         except StreamError as error:
             self.note("snapshot-not-saved", str(error))
 
@@ -231,9 +233,10 @@ class Scribe(Found):
         if self._writer is None:
             bodies = [self._fence(), *bodies]
         writer = self.writer
-        self.commit(bodies, flush=Flush.NOW, end_segment=self.fold.open is None)
-        if self.fold.open is None and writer.failure is None:
-            self.save()
+        with editing(self.store):
+            self.commit(bodies, flush=Flush.NOW, end_segment=self.fold.open is None)
+            if self.fold.open is None and writer.failure is None:
+                self.save()
         self.replan()
 
     def clear(self) -> None:
@@ -243,7 +246,8 @@ class Scribe(Found):
         if self.current is not None:
             raise Refused(f"a turn of session {self.id!r} is under way: end it, then clear")
         fence = [] if self._writer is not None else [self._fence()]
-        self.end_segment([*fence, *moves.clearing(self.fold)])
+        with editing(self.store):
+            self.end_segment([*fence, *moves.clearing(self.fold)])
         self.replan()
 
     def _fence(self) -> dict[str, Any]:

@@ -46,10 +46,13 @@ from .recovering import Recovering, pause_of
 from .recovery import ChatRecovery
 from .scribe import SILENCE, Scribe
 from .signals import guarded
+from .spans import TurnSpan, settling
 from .turn import Turn, why_of
 
 if TYPE_CHECKING:
     from streams.store import RequestStats
+
+    from .spans import BootSpan
 
 RELEASE_MARGIN = 2.0  # seconds before a deadline, or a tenth of it, in which the turn is released
 _REPLANS = 8
@@ -87,6 +90,7 @@ class Session(Scribe):
         self.durability = durability
         self.run = f"r-{self.clock.token()}" if claim is None else claim.run
         self.current: Turn | None = None
+        self.boot_span: BootSpan | None = None
         self._reload = reload
         # A little before the end: the release itself has to reach the store.
         left = None if deadline is None else deadline - min(RELEASE_MARGIN, deadline / 10)
@@ -133,7 +137,7 @@ class Session(Scribe):
         self._date_ms = loaded.date_ms
         self._notes += loaded.notes
         for line in loaded.notes:
-            log.warning("session %s: %s: %s", self.id, line["code"], line["detail"])
+            self.log_note(line["code"], line["detail"])
         self._age, self._taken_at = loaded.age(self.clock.now_ms()), self.clock.monotonic()
         self._released = False
         pause = pause_of(loaded, self.recovery.limits, self.clock.now_ms())
@@ -203,7 +207,11 @@ class Session(Scribe):
                     if not again:
                         return turn
             except Fenced:
-                log.info("session %s: another worker was first; reading again", self.id)
+                log.info(
+                    "session %s: another worker was first; reading again",
+                    self.id,
+                    extra={"event": "overtaken", "session": self.id, "epoch": self._epoch},
+                )
                 self._take(self._reload())
         raise Busy(f"session {self.id!r}: other workers are faster each time", retry_after=5.0)
 
@@ -227,12 +235,13 @@ class Session(Scribe):
             if item is not None and item.kind == "close":
                 return self._finish(moves.ending(self.fold, plan, item))
             if item is not None and item.kind == "action" and not choice.between:
-                return Turn(self, item, claimed=False), False
+                return Turn(self, item, TurnSpan(self, item.kind), claimed=False), False
             return self.claim(item, keep=keep, between=choice.between), False
         return self._finish(moves.spending(plan)) if step == "spend" else (None, False)
 
     def _finish(self, bodies: list[dict[str, Any]]) -> tuple[None, bool]:
-        self.end_segment(bodies)
+        with settling(self.store, bodies):
+            self.end_segment(bodies)
         return None, True
 
     def _give_up(self, bodies: list[dict[str, Any]]) -> tuple[None, bool]:
@@ -248,8 +257,10 @@ class Session(Scribe):
         """Open a turn, durably, and hand it out. Once it is open, `close` can release it. `keep` and
         `between` as in `moves.opening`."""
         with guarded():
-            self.open_turn(item, keep=keep, between=between)
-            return Turn(self, item, claimed=True)
+            span = TurnSpan(self, self.resume.kind if item is None else item.kind)
+            with span.claiming():
+                self.open_turn(item, keep=keep, between=between)
+                return Turn(self, item, span, claimed=True)
 
     def opening(self, item: Item | None, **options: Any) -> list[dict[str, Any]]:
         """The records that open the next attempt of the open turn, or a new turn for an item."""

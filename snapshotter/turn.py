@@ -37,6 +37,7 @@ from .editing import context_record, history_record, state_record
 from .errors import Deadline, Stalled
 from .passing import DONE, MADE, Passing, too_late
 from .signals import Terminated, guarded
+from .spans import TurnSpan
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 class Turn(Passing):
     """One turn, handed out by `Session.turns()`. Enter it, write its chunks, leave it."""
 
-    def __init__(self, session: Session, item: Item | None, *, claimed: bool) -> None:
+    def __init__(self, session: Session, item: Item | None, span: TurnSpan, *, claimed: bool) -> None:
         super().__init__()
         self._session = session
         self._lock = session.clock.waiter()  # locks too are the clock's: a simulation sees who waits
@@ -56,6 +57,7 @@ class Turn(Passing):
         self._ended = False
         self._error: BaseException | None = None
         self._item = item
+        self.span = span
         self.kind: str = session.resume.kind if item is None else item.kind
         self.status: str | None = None
         self._claimed = claimed
@@ -169,6 +171,7 @@ class Turn(Passing):
         session.current = self
         session.writer.reset_pace()
         session.writer.beating = True
+        self.span.claimed()
         self._watch = Watch(session, self)
         self._watch.start()
 
@@ -182,11 +185,13 @@ class Turn(Passing):
             raise self._error or too_late()
 
     def __enter__(self) -> Turn:
+        self.span.enter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.span.leave()
         if error is None:
             self.complete()
         else:
@@ -242,7 +247,8 @@ class Turn(Passing):
         self._chunks.end_all_halves()
         session.writer.beating = False
         bodies = [*self._operations, *moves.closing(session.fold, status, stops, **fields)]
-        session.end_segment(bodies)
+        with self.span.closing(status, self._chunks.written):
+            session.end_segment(bodies)
         self._end(status)
 
     def _finish_unanswered(self) -> None:
@@ -250,7 +256,8 @@ class Turn(Passing):
         assert self._item is not None
         session = self._session
         bodies = [*self._operations, moves.applied(sorted({*self._item.ids, *session.plan.spent}))]
-        session.end_segment(bodies)
+        with self.span.closing("completed", self._chunks.written):
+            session.end_segment(bodies)
         self._end("completed")
 
     def release(self, why: str = "cancelled", error: BaseException | str | None = None) -> None:
@@ -263,20 +270,23 @@ class Turn(Passing):
         with guarded(), self._lock:
             if self._ended:
                 return
-            session = self._session
             self._stop_watching()
             self._end("released")
             if why == "deadline":
                 self._error = too_late()
-            turn = session.fold.open
-            if not self._claimed or turn is None or session.writer.failure is not None:
-                return
-            session.writer.beating = False
-            try:
-                body = moves.letting_go(turn.turn, why, error)
-                session.commit([body], flush=Flush.NOW, end_segment=True)
-            except StreamError as failed:
-                session.note("release-failed", str(failed))
+            with self.span.closing("released", self._chunks.written, why, error):
+                self._let_go(why, error)
+
+    def _let_go(self, why: str, error: BaseException | str | None) -> None:
+        session, turn = self._session, self._session.fold.open
+        if not self._claimed or turn is None or session.writer.failure is not None:
+            return
+        session.writer.beating = False
+        try:
+            body = moves.letting_go(turn.turn, why, error)
+            session.commit([body], flush=Flush.NOW, end_segment=True)
+        except StreamError as failed:
+            session.note("release-failed", str(failed))
 
     def _stop_watching(self) -> list[int]:
         """Stop the watcher, take in what it read; returns the stops that concern this turn."""

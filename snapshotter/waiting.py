@@ -22,6 +22,7 @@ from .core.budget import Limits
 from .loading import Hydrator, Loaded, Watched, load
 from .recovering import busy, pause_of
 from .recovery import ChatRecovery, Hooks
+from .watched import of
 
 _LOOK_EVERY = 1.0  # seconds
 
@@ -47,9 +48,11 @@ def wait_for(
     """
     clock = store.clock
     notes: list[dict[str, Any]] = []
-    hooks = Hooks(
-        recovery, session_id, lambda code, why: notes.append({"code": code, "id": 0, "detail": why})
-    )
+
+    def note(code: str, why: str) -> None:
+        notes.append({"code": code, "id": 0, "detail": why})
+
+    hooks = Hooks(recovery, session_id, note, of(store))
     told: set[tuple[str, int]] = set()  # incidents and attempts whose pause was found
     end = clock.monotonic() + wait
     watched = Watched(clock)

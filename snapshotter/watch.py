@@ -83,7 +83,8 @@ class Watch:
                         return
                     self._take(record)
         except StreamError as error:
-            log.debug("asking for stops of %s: %s", self._session.id, error)
+            fields = {"event": "stop-not-asked", "session": self._session.id}
+            log.debug("asking for stops of %s: %s", self._session.id, error, extra=fields)
 
     def _take(self, record: Record) -> None:
         self._arrived.append(record)

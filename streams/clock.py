@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, Protocol
 
 
@@ -100,5 +101,6 @@ class SystemClock:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max_workers=min(self._parallel, len(calls))) as pool:
-            futures = [pool.submit(call) for call in calls]
+            # Each in the caller's context: what is traced there goes on here.
+            futures = [pool.submit(copy_context().run, call) for call in calls]
             return [future.result() for future in futures]

@@ -56,7 +56,7 @@ class Signal:
             try:
                 listener(reason)
             except Exception:
-                log.exception("a listener of an abort failed")
+                log.exception("a listener of an abort failed", extra={"event": "abort-listener-failed"})
 
     def on_abort(self, listener: Callable[[Any], None]) -> Callable[[], None]:
         """Call `listener(reason)` once, when it is aborted: at once where it is. Returns what detaches it.

@@ -1,0 +1,281 @@
+"""A bucket that tells of each request it is asked: a span, a count, a duration.
+
+It stands around the whole bucket, encryption included, so sizes are those that the engine sees. Each attempt
+is a request of its own; `snapshotter.resend_count` says how often the same one went unanswered just before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from streams.buckets.base import Blob, Broken, Bucket, Copying, Head, Page, Written
+from streams.clock import Clock
+from streams.errors import Misconfigured, PreconditionFailed, Throttled, Unreachable
+from streams.store import Retries, Store
+
+from .telemetry import ERROR_TYPE, Telemetry, Trace, type_of
+
+if TYPE_CHECKING:
+    from opentelemetry import trace as api
+
+T = TypeVar("T")
+
+_OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
+    (PreconditionFailed, "lost"),
+    (Throttled, "throttled"),
+    (Unreachable, "unanswered"),
+    (Misconfigured, "refused"),
+)
+_LOGS = ("in/", "out/")
+_S3 = ("s3", "s3+obstore", "minio")
+
+
+def watched_store(
+    bucket: Bucket, clock: Clock, retries: Retries | None, telemetry: Telemetry | None
+) -> Store:
+    """A store with counters and a trace of its own over this bucket."""
+    if telemetry is None:
+        return Store(bucket, clock, retries=retries)
+    trace = Trace(telemetry, clock)
+    kind = WatchedCopying if isinstance(bucket, Copying) else WatchedBucket
+    store = Store(kind(bucket, telemetry, trace), clock, retries=retries)
+    trace.stats = store.stats
+    return store
+
+
+def of(store: Store) -> Trace:
+    """The trace of a store; one that tells nobody, where it has none."""
+    bucket: Bucket | WatchedBucket = store.bucket
+    return bucket.trace if isinstance(bucket, WatchedBucket) else Trace(None, store.clock, store.stats)
+
+
+class WatchedBucket:
+    """The same bucket. `trace`: where its requests belong."""
+
+    def __init__(self, inner: Bucket, telemetry: Telemetry, trace: Trace) -> None:
+        self.inner = inner
+        self.trace = trace
+        self._telemetry = telemetry
+        self._place = telemetry.safely(lambda: _Place(inner.url)) or _Place("")
+        self._unanswered = threading.local()
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    @property
+    def room(self) -> int:
+        return self.inner.room
+
+    @property
+    def trusted(self) -> bool:
+        return self.inner.trusted
+
+    def get(self, key: str) -> Blob | None:
+        return self._request("GET", key, lambda: self.inner.get(key))
+
+    def head(self, key: str) -> Head | None:
+        return self._request("HEAD", key, lambda: self.inner.head(key))
+
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        nonce: str = "",
+    ) -> Written:
+        def call() -> Written:
+            return self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
+
+        return self._request("PUT", key, call, len(data))
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
+        return self._request("LIST", prefix, lambda: self.inner.list(prefix, after=after, limit=limit))
+
+    def delete(self, key: str) -> None:
+        self._request("DELETE", key, lambda: self.inner.delete(key))
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _request(self, verb: str, key: str, call: Callable[[], T], sent: int | None = None) -> T:
+        telemetry = self._telemetry
+        if telemetry.tracer is None and telemetry.meters is None:
+            return call()
+        request = _Request(self, verb, key, sent)
+        try:
+            found = call()
+        except BaseException as error:
+            request.failed(error)
+            raise
+        request.answered(found)
+        return found
+
+    def begin(self, verb: str, key: str, resent: int) -> api.Span | None:
+        """The span of a request, current from now on; None where none is made."""
+        tracer = self._telemetry.tracer
+        if tracer is None or not self._telemetry.requests:
+            return None
+        from opentelemetry import context
+        from opentelemetry import trace as otel
+
+        scope = self.trace.scope
+        around = scope.inside() if scope is not None else None
+        if not otel.get_current_span(around).get_span_context().is_valid:
+            return None
+        shown = key if self._telemetry.session_ids else _without_session(key)
+        attributes = {"db.operation.name": verb, **self._place.attributes, **self._place.of_key(verb, shown)}
+        if resent:
+            attributes["snapshotter.resend_count"] = resent
+        span = tracer.start_span(verb, around, kind=otel.SpanKind.CLIENT, attributes=attributes)
+        context.attach(otel.set_span_in_context(span, around))
+        return span
+
+    def resent(self, verb: str, key: str) -> int:
+        """How often this thread has just asked the same and got no answer."""
+        same: dict[tuple[str, str], int] = getattr(self._unanswered, "same", {})
+        return same.get((verb, key), 0)
+
+    def note(self, verb: str, key: str, unanswered: int) -> None:
+        self._unanswered.same = {(verb, key): unanswered} if unanswered else {}
+
+    @property
+    def metric_attributes(self) -> dict[str, Any]:
+        return self._place.attributes
+
+
+class WatchedCopying(WatchedBucket):
+    """The same, of a bucket that copies by itself."""
+
+    inner: Any
+
+    def copy(self, source: str, target: str) -> bool:
+        return self._request("COPY", target, lambda: bool(self.inner.copy(source, target)))
+
+
+class _Request:
+    """One request. Nothing that it does raises."""
+
+    def __init__(self, bucket: WatchedBucket, verb: str, key: str, sent: int | None) -> None:
+        self._bucket = bucket
+        self._verb, self._key, self._sent = verb, key, sent
+        self._telemetry = bucket._telemetry
+        self._resent = bucket.resent(verb, key)
+        self._around: Any = None
+        self._span = self._telemetry.safely(self._begin)
+        self._began = bucket.trace.clock.monotonic()
+
+    def _begin(self) -> api.Span | None:
+        if self._telemetry.tracer is None:
+            return None
+        from opentelemetry import context
+
+        self._around = context.get_current()
+        return self._bucket.begin(self._verb, self._key, self._resent)
+
+    def answered(self, found: object) -> None:
+        """It was answered. An object that is not there is an answer."""
+        outcome, more, received = "ok", {}, None
+        if isinstance(found, Broken):
+            outcome = "damaged"
+        elif isinstance(found, Blob):
+            received = more["snapshotter.size"] = len(found.data)
+            if self._key.startswith(_LOGS):
+                self._bucket.trace.read_segment()
+        elif isinstance(found, Page):
+            more["db.response.returned_rows"] = len(found.entries)
+        elif (found is None and self._verb in ("GET", "HEAD")) or found is False:
+            outcome = "absent"
+        if self._sent is not None:
+            more["snapshotter.size"] = self._sent
+        self._done(outcome, None, more, received)
+
+    def failed(self, error: BaseException) -> None:
+        """It raised. That a place was taken is an answer, and no failure of the store's."""
+        outcome = next((word for kind, word in _OUTCOMES if isinstance(error, kind)), "failed")
+        self._done(outcome, None if outcome == "lost" else type_of(error), {}, None)
+
+    def _done(self, outcome: str, error_type: str | None, more: dict[str, int], received: int | None) -> None:
+        seconds = self._bucket.trace.clock.monotonic() - self._began
+        unanswered = outcome in ("unanswered", "throttled")
+        self._bucket.note(self._verb, self._key, self._resent + 1 if unanswered else 0)
+        self._telemetry.safely(lambda: self._end_span(outcome, error_type, more))
+        self._telemetry.safely(lambda: self._measure(outcome, error_type, seconds, received))
+
+    def _end_span(self, outcome: str, error_type: str | None, more: dict[str, int]) -> None:
+        span = self._span
+        if span is None:
+            return
+        from opentelemetry import context
+        from opentelemetry.trace import Status, StatusCode
+
+        context.attach(self._around)
+        try:
+            span.set_attributes({"snapshotter.outcome": outcome, **more})
+            if error_type is not None:
+                span.set_attribute(ERROR_TYPE, error_type)
+                span.set_status(Status(StatusCode.ERROR))
+        finally:
+            span.end()
+
+    def _measure(self, outcome: str, error_type: str | None, seconds: float, received: int | None) -> None:
+        meters = self._telemetry.meters
+        if meters is None:
+            return
+        said = {"db.operation.name": self._verb, **self._bucket.metric_attributes}
+        failed = {} if error_type is None else {ERROR_TYPE: error_type}
+        meters.request_seconds.record(seconds, {**said, **failed})
+        meters.requests.add(1, {**said, "snapshotter.outcome": outcome})
+        if self._resent:
+            meters.retries.add(1, said)
+        if self._sent:
+            meters.bytes.add(self._sent, {**said, "network.io.direction": "transmit"})
+        if received:
+            meters.bytes.add(received, {**said, "network.io.direction": "receive"})
+
+
+class _Place:
+    """Which store it is, in the words of the conventions. The URL is the one without secrets."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.attributes: dict[str, Any] = {"db.system.name": parts.scheme.partition("+")[0] or "other"}
+        self._bucket = self._prefix = ""
+        if parts.scheme not in _S3:
+            return
+        path = parts.path.strip("/")
+        if parts.scheme == "minio":
+            self._bucket, _, self._prefix = path.partition("/")
+            host, port = parts.hostname, parts.port
+        else:
+            self._bucket, self._prefix = parts.netloc, path
+            endpoint = urlsplit(parts.query.removeprefix("endpoint="))
+            host, port = endpoint.hostname, endpoint.port
+        self.attributes["db.namespace"] = self._bucket
+        if host:
+            self.attributes["server.address"] = host
+        if port:
+            self.attributes["server.port"] = port
+
+    def of_key(self, verb: str, key: str) -> dict[str, str]:
+        """The key: as the engine names it, and for S3 in its bucket."""
+        if not self._bucket:
+            return {"snapshotter.key": key}
+        found = {"snapshotter.key": key, "aws.s3.bucket": self._bucket}
+        if verb != "LIST":
+            found["aws.s3.key"] = f"{self._prefix}/{key}" if self._prefix else key
+        return found
+
+
+def _without_session(key: str) -> str:
+    """`out/chat-42/…` → `out/*/…`; also of a prefix that ends within a session's id."""
+    folder, slash, rest = key.partition("/")
+    if not rest:
+        return key
+    _, inner, name = rest.partition("/")
+    return f"{folder}{slash}*{inner}{name}"
