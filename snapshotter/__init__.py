@@ -66,6 +66,7 @@ from .receipt import Receipt
 from .recovery import ChatRecovery, RecoveryChoice, RecoveryContext, RecoveryEvent
 from .session import Session
 from .signals import Terminated, release_on_sigterm
+from .telemetry import Telemetry
 from .turn import Turn
 from .watchdog import watch
 
@@ -112,6 +113,7 @@ __all__ = [
     "SessionInfo",
     "Stalled",
     "StreamError",
+    "Telemetry",
     "Terminated",
     "Throttled",
     "TooLarge",

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from snapshotter import checkpoints
 from snapshotter.core.tally import Tally
+from snapshotter.spans import maintained
 from streams import log
 from streams.buckets.base import Blob
 from streams.codec import decode_segment, frame
@@ -59,6 +60,7 @@ class Stretch:
     starts: bool = False
 
 
+@maintained("compact")
 def compact(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False) -> Done:
     """Merge the segments of each closed turn of one session that is past the minimum age.
 

@@ -34,6 +34,7 @@ from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import GONE
 from snapshotter.core.snapshot import decode
 from snapshotter.incoming import newest_input
+from snapshotter.spans import maintained
 from snapshotter.tombstones import tombstone
 from streams import keys, log
 from streams.buckets.base import Blob, Broken, Entry
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 _TRIES = 8
 
 
+@maintained("delete")
 def delete(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False) -> Done:
     """Delete one session. When it returns, its content is gone from the store, but for what the bucket's own
     versioning keeps.

@@ -28,6 +28,7 @@ from snapshotter.core.tally import Tally
 from snapshotter.incoming import read_inputs
 from snapshotter.sealing import Checkpoint
 from snapshotter.shelf import PartLost, Shelf
+from snapshotter.spans import maintained
 from snapshotter.tombstones import after_deletion
 from streams import keys, log
 from streams.codec import decode_segment, encode_segment
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _CLAIM, _FENCE = 1, 2  # out ids
 
 
+@maintained("fork")
 def fork(db: Database, source: str, target: str, *, turn: int | None = None, dry_run: bool = False) -> Done:
     """Make `target` a session that stands where `source` stood when the turn after `turn` began; by default
     where it stands now, without a turn that is open.

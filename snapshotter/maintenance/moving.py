@@ -32,6 +32,7 @@ from typing import IO, TYPE_CHECKING, Any
 import orjson
 
 from snapshotter.core.snapshot import decode
+from snapshotter.spans import maintained
 from snapshotter.verify import verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
@@ -84,6 +85,7 @@ class Package:
         return ["hydrated: the snapshot is a cursor only, the history belongs to a hydrate hook"]
 
 
+@maintained("export")
 def export(db: Database, session_id: str, file: str | os.PathLike[str] | IO[bytes]) -> Done:
     """Write one session to a file (a path that does not exist yet, or something to write bytes to).
 
@@ -112,6 +114,7 @@ def export(db: Database, session_id: str, file: str | os.PathLike[str] | IO[byte
     return bench.done
 
 
+@maintained("import", named=False)
 def import_(db: Database, file: str | os.PathLike[str] | IO[bytes], *, dry_run: bool = False) -> Done:
     """Write the session that a file holds into this root, under its own id.
 

@@ -26,6 +26,7 @@ from snapshotter.checkpoints import cursor_of, leftovers
 from snapshotter.core.budget import Limits
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
+from snapshotter.spans import maintained
 from streams import keys
 from streams.buckets.base import Blob, Entry, Written
 from streams.codec import decode_segment, encode_segment
@@ -48,6 +49,7 @@ _Read = tuple[Place, Blob, Segment]
 _TRIES = 8
 
 
+@maintained("redact")
 def redact(
     db: Database,
     session_id: str,

@@ -32,6 +32,7 @@ from snapshotter import blocks
 from snapshotter.checkpoints import cursor_of
 from snapshotter.core.blocks import Block
 from snapshotter.core.snapshot import decode
+from snapshotter.spans import maintained
 from streams import keys
 from streams.buckets.base import Blob, Entry
 from streams.codec import decode_segment
@@ -51,6 +52,7 @@ _LOGS: tuple[Log, Log] = ("out", "in")
 _BLOCKS = 8  # that are unpacked together: what bounds the memory
 
 
+@maintained("gc")
 def gc(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False) -> Done:
     """Delete what is garbage of one session.
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from snapshotter import saving
 from snapshotter.checkpoints import cursor_of
 from snapshotter.core.snapshot import decode
+from snapshotter.spans import maintained
 from snapshotter.verify import verify
 from streams import keys
 from streams.codec import decode_segment
@@ -47,6 +48,7 @@ class _Base:
     stored: bool
 
 
+@maintained("trim")
 def trim(
     db: Database,
     session_id: str,

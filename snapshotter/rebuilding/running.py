@@ -22,6 +22,9 @@ from snapshotter.catalogue import all_sessions, changes
 from snapshotter.core.blocks import DEFAULT, Sizes
 from snapshotter.database import Database
 from snapshotter.database import open as open_database
+from snapshotter.spans import RebuildSpan
+from snapshotter.telemetry import DEFAULT as TELEMETRY
+from snapshotter.telemetry import Telemetry
 from streams import keys
 from streams.buckets.url import open_bucket
 from streams.clock import SystemClock
@@ -70,6 +73,7 @@ def rebuild(
     progress: Progress | None = None,
     sizes: Sizes = DEFAULT,
     encryption: Encryption | None = None,
+    telemetry: Telemetry | None = TELEMETRY,
 ) -> Summary:
     """Rebuild the histories of a root from its logs alone.
 
@@ -85,6 +89,7 @@ def rebuild(
     `chunk`: sessions of one task. `journal`: a file that says what is done, and with `resume` what need not
     be done again. `replace_unreadable`: of `write`, also over a snapshot that cannot be read.
     `encryption`: as of `open`; its source of keys goes to other processes, so it has to be picklable.
+    `telemetry`: as of `open`. Of the tasks it tells their sums, and no single request.
 
     Raises Refused or InvalidValue for what is asked wrongly, Misconfigured for what concerns the whole store,
     and what its listing raises. What goes wrong with one session is told in the summary.
@@ -98,7 +103,10 @@ def rebuild(
     began = clock.monotonic()
     if encryption is not None and (executor is not None or asked.jobs != 1):
         _check_travels(encryption)
-    with open_database(url, encryption=encryption) as db:
+    with (
+        RebuildSpan(telemetry, clock, mode) as span,
+        open_database(url, encryption=encryption, telemetry=telemetry) as db,
+    ):
         options = replace(options, until_ms=_store_date(db))
         with _journal(journal, resume, url, options, asked) as kept:
             if kept is not None:
@@ -110,6 +118,7 @@ def rebuild(
                 call = partial(call, encryption=encryption)
             run = _Run(call, asked.jobs, kept, progress or _untold, summary)
             run.all(tasks, executor)
+        span.summed(summary)
     summary.seconds = clock.monotonic() - began
     return summary
 
