@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test simulate simulate-exhaustive drill check audit minio bench fuzz clean
+.PHONY: help demo test simulate simulate-exhaustive drill corpus check audit minio bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make simulate SEEDS=1000   as many simulated worlds, each judged (ARGS=\"--jobs 4 --from 5000\")"
 	@echo "make simulate-exhaustive   every schedule of small worlds, far beyond what the tests do"
 	@echo "make drill   kill and stop real processes over real stores (ARGS=\"--kills 300 --store file\")"
+	@echo "make corpus  rebuild 10,000 sessions, killed and beside workers (ARGS=\"--store s3 --sessions 1000\")"
 	@echo "make check   linter, formatter, types, import contracts"
 	@echo "make audit   known weaknesses of what is installed (needs an advisory database: the network)"
 	@echo "make minio   a local MinIO to develop against"
@@ -70,6 +71,9 @@ simulate-exhaustive: $(VENV)/.test
 
 drill: $(VENV)/.test
 	@$(BIN)/python tests/drills/drill.py $(ARGS)
+
+corpus: $(VENV)/.test
+	@$(BIN)/python scripts/corpus_check.py $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -3,10 +3,12 @@
 What is in it looks like what agents leave: most sessions are short and a few long; answers stream text and
 reasoning, call tools, are packed and cut into segments as the engine does it. Of a hundred sessions
 
-    92   end with their last turn, and have a snapshot of it
+    82   end with their last turn, and have a snapshot of it
+     5   are like them, and were compacted: a segment for each turn but the last
+     1   is like them, and was trimmed: its log begins at a checkpoint
      4   have a turn open: their worker died in the middle of an answer
      2   have logs and no snapshot
-     2   were written by the engine itself, through `send`, `boot` and `turns`
+     6   were written by the engine itself, each in a story of its own (`corpus_sessions.py`)
 
 The others are written as bytes, by the engine's own codec, which takes a fraction of the time; into a folder
 even without syncing: a corpus that is lost with the machine is made again. URL is any store URL; credentials
@@ -21,19 +23,22 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
-from benchmarks.samples import Chunk, block, call
+from corpus_sessions import STORIES, answer, question, worked
+
 from snapshotter.core.blocks import DEFAULT
 from snapshotter.core.chunks import delta_of
 from snapshotter.core.fold import Fold
-from snapshotter.database import Database
 from snapshotter.database import open as open_database
+from snapshotter.recovery import ChatRecovery
 from snapshotter.sealing import Checkpoint
 from streams import keys
 from streams.codec import decode_segment, encode_segment, frame
@@ -42,9 +47,43 @@ from streams.records import Cursor
 
 START_MS = 1_750_000_000_000
 SPREAD_MS = 90 * 24 * 3600 * 1000
-_ENGINE, _SNAPSHOTLESS, _OPEN = 2, 4, 8  # below which a session's number, modulo a hundred, is of that kind
 _MANY = 64  # sessions of one job
 _WRITERS = 8
+
+Kind = Literal["engine", "unsaved", "open", "compacted", "trimmed", "plain"]
+_KINDS: tuple[tuple[Kind, int], ...] = (
+    ("engine", len(STORIES)),
+    ("unsaved", 2),
+    ("open", 4),
+    ("compacted", 5),
+    ("trimmed", 1),
+    ("plain", 82),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A session before it is written. `rng` is its own. `turns`: an open session's last one breaks off."""
+
+    name: str
+    kind: Kind
+    turns: int
+    rng: random.Random
+
+    @property
+    def saved(self) -> bool:
+        """Whether it gets a snapshot."""
+        return self.kind != "unsaved" and self.closed > 0
+
+    @property
+    def closed(self) -> int:
+        """How many turns end."""
+        return self.turns - (self.kind == "open")
+
+    @property
+    def first(self) -> int:
+        """The turn with which its log begins, and which its checkpoint covers."""
+        return max(1, self.turns // 2) if self.kind == "trimmed" else 1
 
 
 def name(number: int) -> str:
@@ -52,47 +91,35 @@ def name(number: int) -> str:
     return f"chat-{number:06d}"
 
 
+def planned(seed: int, number: int) -> Planned:
+    """What the session with this number will be."""
+    rng = random.Random(f"{seed}/{number}")
+    place, kinds = number % 100, [kind for kind, count in _KINDS for _ in range(count)]
+    return Planned(name(number), kinds[place], turns_of(rng), rng)
+
+
 def turns_of(rng: random.Random) -> int:
     """How many turns a session has: most a few, one in a hundred dozens."""
     return min(200, 1 + int(rng.expovariate(1 / 3)) + (rng.randrange(20, 60) if rng.random() < 0.01 else 0))
 
 
-def question(rng: random.Random, number: int) -> dict[str, Any]:
-    text = "Tell me" + " about it" * rng.randrange(1, 30)
-    return {"id": f"u{number}", "role": "user", "parts": [{"type": "text", "text": text}]}
-
-
-def answer(rng: random.Random, number: int) -> Iterator[Chunk]:
-    """The chunks of one answer: some reasoning, up to three tool calls, text."""
-    yield {"type": "start", "messageId": f"msg_{number:024x}"}
-    if rng.random() < 0.5:
-        yield {"type": "start-step"}
-        yield from block("reasoning", "r", rng.randrange(20, 200), rng.randrange(1000))
-        for nth in range(rng.randrange(4)):
-            yield from call(f"call-{number}-{nth}", "found " * rng.randrange(5, 800))
-        yield {"type": "finish-step"}
-    yield {"type": "start-step"}
-    yield from block("text", "t", int(rng.lognormvariate(4.5, 0.8)), rng.randrange(1000))
-    yield {"type": "finish-step"}
-    yield {"type": "finish", "finishReason": "stop"}
-
-
-def out_log(rng: random.Random, turns: int, start_ms: int, *, dies: bool) -> Iterator[tuple[int, bytes]]:
-    """The out log: (first id, bytes) of each segment. `dies`: the last turn breaks off in its middle."""
+def out_log(plan: Planned, start_ms: int) -> Iterator[tuple[int, bytes]]:
+    """The out log: (first id, bytes) of each segment."""
     packer, segments, now = Packer(1, delta_of), 0, start_ms
-    for number in range(1, turns + 1):
+    for number in range(1, plan.turns + 1):
         began, pace = now, 1.0
-        bodies = [*_records(rng, number)]
-        if dies and number == turns:
+        merged = plan.kind == "compacted" and number < plan.turns
+        bodies = [*_records(plan.rng, number)]
+        if number > plan.closed:
             bodies = bodies[: max(2, len(bodies) // 2)]
         for at, body in enumerate(bodies, 1):
             now += 20
             packer.add(now, body)
-            if now - began >= pace * 1000 or at == len(bodies):
+            if at == len(bodies) or (now - began >= pace * 1000 and not merged):
                 yield packer.first, _segment(packer, segments)
                 packer, segments = Packer(packer.next, delta_of), segments + 1
                 began, pace = now, min(5.0, pace * 1.5)
-        now += rng.randrange(5_000, 600_000)
+        now += plan.rng.randrange(5_000, 600_000)
 
 
 def _records(rng: random.Random, number: int) -> Iterator[dict[str, Any]]:
@@ -114,34 +141,50 @@ class Maker:
     """Writes sessions into one root."""
 
     def __init__(self, url: str, seed: int) -> None:
-        self._db = open_database(url)
+        self._db = open_database(url, recovery=ChatRecovery(max_backoff=0))
         self._seed = seed
         parts = urlsplit(url)
         self._folder = Path(unquote(parts.path)) if parts.scheme == "file" else None
 
     def make(self, number: int) -> None:
         """Write one session."""
-        rng = random.Random(f"{self._seed}/{number}")
-        kind, turns = number % 100, turns_of(rng)
-        if kind < _ENGINE:
-            worked(self._db, name(number), rng, turns)
+        plan = planned(self._seed, number)
+        if plan.kind == "engine":
+            worked(self._db, plan.name, plan.rng, plan.turns, number % 100)
             return
-        sid = self._db.sid(name(number))
-        fold, at = Fold(), Cursor()
-        start_ms = START_MS + rng.randrange(SPREAD_MS)
-        for n in range(1, turns + 1):
-            record = {"id": n, "ts": start_ms, "kind": "message", "message": question(rng, n)}
-            self._put(keys.segment("in", sid, n), encode_segment("in", [record], nonce=f"{n:024x}"))
+        sid, fold = self._db.sid(plan.name), Fold()
+        start_ms = START_MS + plan.rng.randrange(SPREAD_MS)
+        for n in range(1, plan.turns + 1):
+            record = {"id": n, "ts": start_ms, "kind": "message", "message": question(plan.rng, n)}
+            if n >= plan.first:
+                self._put(keys.segment("in", sid, n), encode_segment("in", [record], nonce=f"{n:024x}"))
             fold.feed(record)
-        for first, data in out_log(rng, turns, start_ms, dies=kind < _OPEN and kind >= _SNAPSHOTLESS):
+        etag = None
+        for first, data in out_log(plan, start_ms):
             key = keys.segment("out", sid, first)
-            self._put(key, data)
             segment = decode_segment(data, key=key)
             assert segment is not None
             fold.replay(segment.records)
+            if fold.turn >= plan.first:
+                self._put(key, data)
             at = Cursor(segment.header.last, segment.header.nonce, segment.header.first)
-        if kind >= _SNAPSHOTLESS and fold.open is None:
-            Checkpoint(self._db.store, sid, fold, at, DEFAULT, lambda _spans: None).save(None, "as-given")
+            ended = fold.turn if fold.open is None else 0
+            if plan.saved and ended in (plan.closed, plan.first if plan.kind == "trimmed" else plan.closed):
+                etag = self._save(sid, fold, at, etag)
+                if plan.kind == "trimmed" and ended == plan.first:
+                    self._keep(sid, ended)
+
+    def _save(self, sid: str, fold: Fold, at: Cursor, etag: str | None) -> str:
+        work = Checkpoint(self._db.store, sid, fold, at, DEFAULT, lambda _spans: None)
+        saved = work.save(etag, "as-given")
+        assert saved is not None
+        return saved.etag
+
+    def _keep(self, sid: str, turn: int) -> None:
+        """The snapshot as it stands, as the checkpoint that a trim leaves."""
+        found = self._db.store.get(keys.snapshot(sid))
+        assert found is not None
+        self._put(keys.checkpoint(sid, turn), found.data)
 
     def _put(self, key: str, data: bytes) -> None:
         if self._folder is None:
@@ -150,17 +193,6 @@ class Maker:
         path = self._folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-
-
-def worked(db: Database, session_id: str, rng: random.Random, turns: int) -> None:
-    """A session that the engine itself writes."""
-    for number in range(1, turns + 1):
-        db.send(session_id, question(rng, number))
-        with db.boot(session_id, takeover=True) as session:
-            for turn in session.turns():
-                with turn:
-                    for chunk in answer(rng, number):
-                        turn.write(chunk)
 
 
 def make_some(url: str, seed: int, numbers: range) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,15 @@ def test_two_processes_come_to_the_same(root: Path) -> None:
 
 def test_windows_that_are_read_ahead_come_to_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"chat-{number:06d}" for number in range(60)]
-    before = rebuild_some(root.as_uri(), Options(), names)
+
+    def found() -> list[Result]:  # of a log without a beginning more is read in vain where windows are wide
+        results = rebuild_some(root.as_uri(), Options(), names)
+        return [replace(result, bytes=0, requests=0) for result in results]
+
+    before = found()
     monkeypatch.setattr(working, "is_at_hand", lambda _url: False)
     monkeypatch.setattr(source, "WINDOW", 3)
-    assert rebuild_some(root.as_uri(), Options(), names) == before
+    assert found() == before
 
 
 def test_a_real_server_gives_the_same(seaweed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from chat_samples import SID, Place, call, die, first_turn, result, saying, user, write_all
-from roots import folder, one, turns
+from roots import folder, make_corpus, one, turns
 
 import snapshotter
 from snapshotter.database import Database
@@ -53,7 +54,8 @@ def test_every_message_and_every_session_is_one_row(root: Path, db: Database, ki
             (n, m["id"], m["role"]) for n, m in enumerate(history)
         ]
         assert row["messages"] == len(history)
-    assert {row["session"] for row in sessions if row["open"]} == {f"chat-00000{n}" for n in range(4, 8)}
+    plans = [make_corpus.planned(1, number) for number in range(60)]
+    assert {row["session"] for row in sessions if row["open"]} == {p.name for p in plans if p.kind == "open"}
     # Again: each part is written over, none is added.
     snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=jobs)
     assert len(rows(dest, "messages", kind)) == len(messages)
@@ -128,6 +130,30 @@ def test_duckdb_reads_them(root: Path, kind: Any) -> None:
     count, sessions, recent = asked.fetchall()[0]
     assert (sessions, recent) == (60, True)
     assert count >= summary.sums["messages"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_polars_reads_them(root: Path, kind: Any) -> None:
+    dest = root.parent / "tables"
+    summary = snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=1)
+    scan = pl.scan_parquet if kind == "parquet" else pl.scan_ndjson
+    messages, sessions = (scan(dest / table / f"*.{kind}") for table in ("messages", "sessions"))
+    found = (
+        messages.join(sessions, on="session")
+        .filter(pl.col("tools").list.contains("search"))
+        .select("session", "text", "tools", "position", "unfinished", "last_at", "turn")
+        .collect()
+    )
+    rows_there = [row for row in rows(dest, "messages", kind) if "search" in row["tools"]]
+    assert len(rows_there) > 20
+    assert sorted(found.select("session", "position").rows()) == sorted(
+        (row["session"], row["position"]) for row in rows_there
+    )
+    assert sessions.select(pl.col("turn").sum()).collect().item() == summary.sums["turns"]
+    if kind == "parquet":  # there they have types of their own
+        assert found.schema["last_at"] == pl.Datetime("ms", "UTC")
+        assert found.schema["tools"] == pl.List(pl.String)
+        assert found.schema["unfinished"] == pl.Boolean
 
 
 def test_nothing_at_all_is_a_readable_part(tmp_path: Path) -> None:
