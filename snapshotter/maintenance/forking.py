@@ -31,6 +31,7 @@ from snapshotter.shelf import PartLost, Shelf
 from snapshotter.spans import maintained
 from snapshotter.tombstones import after_deletion
 from streams import keys, log
+from streams.buckets.base import Blob
 from streams.codec import decode_segment, encode_segment
 from streams.errors import Corrupt, Gap, InvalidValue, PreconditionFailed, Refused
 from streams.log import Vanished
@@ -40,11 +41,13 @@ from streams.store import Store
 
 from .arriving import MARK
 from .bench import WINDOW, Bench, Done, restarting
+from .copying import put_copy
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
 
 _CLAIM, _FENCE = 1, 2  # out ids
+_TRIES = 4
 
 
 @maintained("fork")
@@ -234,13 +237,19 @@ def _claim(bench: Bench) -> str:
 
 
 def _keep_checkpoint(bench: Bench, turn: int) -> None:
-    key = keys.snapshot(bench.sid)
-    blob = bench.store.get(key)
-    if blob is None or not turn:
+    """Copy the snapshot as it stands; where a worker has begun here already, again."""
+    if not turn:
         return
-    decode(blob.data, key=key, session=bench.sid)  # a bit that flipped on its way would stay for good
-    nonce = bench.store.clock.token()
-    try:
-        bench.store.put_once(keys.checkpoint(bench.sid, turn), blob.data, if_absent=True, nonce=nonce)
-    except PreconditionFailed:
-        return  # a worker was faster: its own trim has written one already
+    own = keys.checkpoint(bench.sid, turn)
+    stands: Blob | None = None
+    for _ in range(_TRIES):
+        found = bench.snapshot()  # decoded: a bit that flipped on its way would stay for good
+        if found is None:
+            return
+        try:
+            if put_copy(bench, own, found[0].data, found[1], stands) is not None:
+                return
+        except PreconditionFailed:
+            return  # a worker was faster: its own trim has written one already
+        stands = bench.store.get(own)
+    raise Vanished(f"the snapshot of session {bench.done.session!r} changes each time it is looked at")

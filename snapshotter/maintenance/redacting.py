@@ -21,14 +21,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from snapshotter import saving, values
+from snapshotter import values
 from snapshotter.checkpoints import cursor_of, leftovers
 from snapshotter.core.budget import Limits
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
 from snapshotter.spans import maintained
 from streams import keys
-from streams.buckets.base import Blob, Entry, Written
+from streams.buckets.base import Blob, Entry
 from streams.codec import decode_segment, encode_segment
 from streams.errors import InvalidValue, PreconditionFailed, Refused, Unreachable, Unsupported
 from streams.keys import Log
@@ -37,7 +37,7 @@ from streams.records import Record, Segment
 
 from .bench import WINDOW, Bench, Done, restarting
 from .blanking import Blanker, blank, calls_in
-from .deletions import is_outdated, take_back
+from .copying import put_copy
 from .rules import Rules
 from .sweeping import unnamed_values
 
@@ -286,20 +286,10 @@ def _copied(bench: Bench) -> tuple[str | None, bytes]:
             key = own
             continue
         try:
-            written = _put(bench, key, blob.data, stands)
+            written = put_copy(bench, key, blob.data, document, stands)
         except PreconditionFailed:
             continue
-        if is_outdated(bench, cursor_of(document)):
-            take_back(bench, key, written)
+        if written is None:
             raise Vanished(f"session {bench.done.session!r} was changed while it was redacted")
         return key, blob.data
     raise Unreachable(f"{key} changes each time it is looked at: run the redaction again")
-
-
-def _put(bench: Bench, key: str, data: bytes, stands: Blob | None) -> Written:
-    """Write under the condition that this still stands there. Raises PreconditionFailed."""
-    token = bench.store.clock.token()
-    if stands is None:
-        return bench.store.put_once(key, data, if_absent=True, nonce=token)
-    match = saving.match_of(stands.etag, bench.etags())
-    return bench.store.put_once(key, data, if_match=match, nonce=token)

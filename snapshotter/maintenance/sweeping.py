@@ -1,7 +1,7 @@
 """gc: what nobody names any more, and what deletions have emptied.
 
     blocks, values          that no snapshot, no checkpoint, no record and no block names
-    checkpoints             all but the newest
+    checkpoints             all but the newest of which use can be made
     empty objects           that a deletion left; below a tombstone also what writers that slept wrote since
 
 Only what is past the minimum age, and never the newest segment of a log, a tombstone or its fence.
@@ -16,19 +16,21 @@ A name is looked for in the stored bytes as they are: that it might stand in som
 keeps it. Whatever should be read and cannot be (a damaged object, a snapshot that is not there, an empty
 segment that no deletion accounts for) ends the sweep with nothing deleted.
 
-Of a deleted session nothing is kept that a checkpoint names: one may stand there that a trim wrote beside
-the deletion and could not take back.
+Of a deleted session nothing is kept that a checkpoint names, nor of any what one names of which a block is
+gone: who wrote it beside a deletion, or beside a worker that merged its blocks, could not take it back
+(`copying`). Checkpoints are listed when the snapshot was read, so what a copy of it names is found in either.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from snapshotter import blocks
+from snapshotter import blocks, saving
 from snapshotter.checkpoints import cursor_of
 from snapshotter.core.blocks import Block
 from snapshotter.core.snapshot import decode
@@ -41,6 +43,7 @@ from streams.keys import Log
 from streams.log import Place, Vanished
 
 from .bench import Bench, Done, Shelf, restarting
+from .copying import is_whole
 from .deletions import newest_deletion
 from .rules import Rules
 
@@ -66,16 +69,17 @@ def _gc(bench: Bench) -> Done:
     shelves = {
         "blocks": bench.shelf(keys.blocks_prefix(bench.sid)),
         "values": bench.shelf(keys.values_prefix(bench.sid)),
-        "checkpoints": bench.shelf(keys.checkpoints_prefix(bench.sid)),
     }
     logs = {which: bench.places(which) for which in _LOGS}
     stored = bench.snapshot()
     document = None if stored is None else stored[1]
+    shelves["checkpoints"] = bench.shelf(keys.checkpoints_prefix(bench.sid))  # behind the snapshot: `copying`
+    standing = _standing(bench, shelves, document)
     trimmed = any(place.first > 1 for place in logs["out"][0][:1])
     for places, _ in logs.values():
         _check_emptied(bench, places, document, trimmed)
-    doomed: list[Place | Entry] = list(_unnamed(bench, shelves, stored))
-    doomed += _old_checkpoints(bench, shelves["checkpoints"], document)
+    doomed: list[Place | Entry] = list(_unnamed(bench, shelves, stored, standing))
+    doomed += _old(bench, _without(shelves["checkpoints"], standing[:1]))
     for places, date_ms in logs.values():
         doomed += _emptied(bench, places, date_ms, document)
     bench.delete(doomed)
@@ -86,15 +90,21 @@ def _gc(bench: Bench) -> Done:
 def unnamed_values(bench: Bench) -> list[Entry]:
     """The values past the minimum age that nothing names, but those that are empty. Raises as `gc`."""
     shelves = {
-        "blocks": Shelf([], None),
+        "blocks": bench.shelf(keys.blocks_prefix(bench.sid)),
         "values": bench.shelf(keys.values_prefix(bench.sid)),
-        "checkpoints": bench.shelf(keys.checkpoints_prefix(bench.sid)),
     }
-    return [entry for entry in _unnamed(bench, shelves, bench.snapshot()) if entry.size]
+    stored = bench.snapshot()
+    shelves["checkpoints"] = bench.shelf(keys.checkpoints_prefix(bench.sid))
+    standing = _standing(bench, shelves, None if stored is None else stored[1])
+    doomed = _unnamed(bench, shelves | {"blocks": Shelf([], None)}, stored, standing)
+    return [entry for entry in doomed if entry.size]
 
 
 def _unnamed(
-    bench: Bench, shelves: dict[str, Shelf], snapshot: tuple[Blob, dict[str, Any]] | None
+    bench: Bench,
+    shelves: dict[str, Shelf],
+    snapshot: tuple[Blob, dict[str, Any]] | None,
+    standing: list[_Standing],
 ) -> Iterator[Entry]:
     """Old blocks and values that nothing names. A session without a snapshot keeps all: it may have lost
     it."""
@@ -102,9 +112,7 @@ def _unnamed(
     if snapshot is None or not (blocks or values):
         return
     blob, document = snapshot
-    stored = [(blob.data, document)]
-    if not document.get("deleted"):
-        stored += _checkpoints(bench, shelves["checkpoints"])
+    stored = [(blob.data, document), *((one.data, one.document) for one in standing)]
     named = _names(data for data, _ in stored)
     yield from (entry for entry in blocks if _name(entry) not in named)
     values = [entry for entry in values if _name(entry) not in named]
@@ -133,9 +141,35 @@ def _names(data: Iterable[bytes]) -> set[bytes]:
     return {found for one in data for found in _NAME.findall(one)}
 
 
-def _checkpoints(bench: Bench, shelf: Shelf) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    for entry, blob in bench.read(entry for entry in shelf.entries if entry.size):
-        yield blob.data, decode(blob.data, key=entry.key, session=bench.sid, hydrated=True)
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A checkpoint of which use can be made, as stored."""
+
+    entry: Entry
+    data: bytes
+    document: dict[str, Any]
+
+
+def _standing(bench: Bench, shelves: dict[str, Shelf], snapshot: dict[str, Any] | None) -> list[_Standing]:
+    """The checkpoints, newest first, but those behind a tombstone, and those below the snapshot of which a
+    block or a value is gone: a process wrote it, and died before it looked whether it may stand."""
+    if snapshot is not None and snapshot.get("deleted"):
+        return []
+    there = {_name(entry) for name in ("blocks", "values") for entry in shelves[name].entries if entry.size}
+    found = []
+    for entry, blob in bench.read(entry for entry in shelves["checkpoints"].entries if entry.size):
+        document = decode(blob.data, key=entry.key, session=bench.sid, hydrated=True)
+        listed = all(name.encode() in there for name in saving.named(document))
+        covered = snapshot is not None and cursor_of(document) <= cursor_of(snapshot)
+        if listed or not covered or is_whole(bench, document):
+            found.append(_Standing(entry, blob.data, document))
+    return found
+
+
+def _without(shelf: Shelf, kept: list[_Standing]) -> Shelf:
+    return Shelf(
+        [entry for entry in shelf.entries if entry not in [one.entry for one in kept]], shelf.date_ms
+    )
 
 
 def _segments(bench: Bench, which: Log) -> Iterator[bytes]:
@@ -147,22 +181,13 @@ def _segments(bench: Bench, which: Log) -> Iterator[bytes]:
 
 def _opened(bench: Bench, document: dict[str, Any]) -> Iterator[bytes]:
     """What the blocks of a document hold, checked as a boot does. Raises Corrupt, and Vanished where one is
-    gone; not for a checkpoint from before a deletion, whose blocks are garbage as it is."""
+    gone."""
     rows = [Block.of(row) for row in document.get("blocks") or ()]
     try:
         for start in range(0, len(rows), _BLOCKS):
             yield from map(orjson.dumps, blocks.read(bench.store, bench.sid, rows[start : start + _BLOCKS]))
     except Missing as gone:
-        deletion = newest_deletion(bench)
-        if deletion is None or cursor_of(document) > deletion[0].id:
-            raise Vanished(f"{gone.key} was named and then gone") from gone
-
-
-def _old_checkpoints(bench: Bench, shelf: Shelf, document: dict[str, Any] | None) -> list[Entry]:
-    """All but the newest that holds something; behind a tombstone all of them."""
-    full = [entry for entry in shelf.entries if entry.size]
-    kept = [] if document is not None and document.get("deleted") else full[:1]
-    return [entry for entry in _old(bench, shelf) if entry not in kept]
+        raise Vanished(f"{gone.key} was named and then gone") from gone
 
 
 def _check_emptied(bench: Bench, places: list[Place], document: dict[str, Any] | None, trimmed: bool) -> None:

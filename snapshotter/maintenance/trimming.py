@@ -4,6 +4,7 @@ Nothing but a full rebuild from the logs alone needs records that a snapshot cov
 whatever breaks off leaves a session that boots:
 
     1  the snapshot is copied to checkpoints/<sid>/<MAX-turn>-<turn>.json, which never changes again
+       (`copying`: what is looked at once more then)
     2  snapshot.json is seen to stand no lower, or is brought up to it under its condition
     3  segments of the out log are deleted in the order of ids, then those of the in log
 
@@ -27,12 +28,14 @@ from snapshotter.core.snapshot import decode
 from snapshotter.spans import maintained
 from snapshotter.verify import verify
 from streams import keys
+from streams.buckets.base import Blob
 from streams.codec import decode_segment
 from streams.errors import PreconditionFailed, Refused
 from streams.log import Place, Vanished
 
 from .bench import Bench, Done, restarting
-from .deletions import is_outdated, take_back
+from .copying import is_whole, put_copy
+from .deletions import is_outdated
 from .rules import Keep, Rules
 
 if TYPE_CHECKING:
@@ -41,11 +44,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The checkpoint that a trim rests on: its bytes, its document, and whether it is stored already."""
+    """The checkpoint that a trim rests on: its bytes, its document, whether it is stored already, and what
+    stands in its place else."""
 
     data: bytes
     document: dict[str, Any]
     stored: bool
+    stands: Blob | None = None
 
 
 @maintained("trim")
@@ -107,8 +112,9 @@ def _base(bench: Bench) -> _Base | None:
             return _Base(blob.data, document, stored=False)
         if stored.data:
             held = decode(stored.data, key=own, session=bench.sid, hydrated=True)
-            return _Base(stored.data, held, stored=True)
-        bench.done.why = "the session was deleted and opened again, and no turn has ended since"
+            whole = is_whole(bench, held)
+            return _Base(stored.data, held, True) if whole else _Base(blob.data, document, False, stored)
+        bench.done.why = "what stood in this checkpoint's place was emptied, and no turn has ended since"
     return None
 
 
@@ -175,18 +181,16 @@ def _secure(bench: Bench, base: _Base) -> None:
     bench.done.written += not base.stored
     if bench.done.dry_run:
         return
-    etags, token = bench.etags(), bench.store.clock.token()
     if not base.stored:
         key = keys.checkpoint(bench.sid, number)
         try:
-            written = bench.store.put_once(key, base.data, if_absent=True, nonce=token)
+            written = put_copy(bench, key, base.data, base.document, base.stands)
         except PreconditionFailed:
             raise Vanished(f"{key} was written by another trim") from None
-        if is_outdated(bench, cursor_of(base.document)):
-            take_back(bench, key, written)
-            raise Vanished(f"session {bench.done.session!r} was deleted or redacted while it was trimmed")
+        if written is None:
+            raise Vanished(f"session {bench.done.session!r} was saved anew, deleted or redacted meanwhile")
         bench.awake.check(written.date_ms)
     stands = bench.snapshot()
     if stands is None or cursor_of(stands[1]) < cursor_of(base.document):
         etag = None if stands is None else stands[0].etag
-        saving.save(bench.store, bench.sid, base.data, cursor_of(base.document), etag, etags)
+        saving.save(bench.store, bench.sid, base.data, cursor_of(base.document), etag, bench.etags())
