@@ -36,6 +36,7 @@ from streams.errors import (
     StreamError,
     Unreachable,
     Unsupported,
+    WrongEndpoint,
 )
 from streams.store import Store
 
@@ -189,11 +190,25 @@ def ensure(store: Store, *, allow_unfenced: bool = False) -> Capabilities | None
 
 def probe(store: Store, clock: Clock, *, key: str = KEY) -> Capabilities:
     """Try the store and write down at `key` what it keeps. Raises the store's errors, never Unsupported."""
+    found = _probed(store, clock)
+    keep(store, found, found.exact, key)
+    return found
+
+
+def keep(store: Store, found: Capabilities, readable: bool, key: str = KEY) -> None:
+    """Write it down, unless nothing is `readable` again here: then every writer finds out anew."""
+    if readable:
+        store.put(key, found.encode())
+    else:
+        store.delete(key)
+
+
+def _probed(store: Store, clock: Clock) -> Capabilities:
     trial = _Trial(store, clock)
     try:
         create = trial.steadily(trial.creates)
         etag = trial.steadily(trial.etag)
-        found = Capabilities(
+        return Capabilities(
             create=create,
             replace=etag != "none" and trial.steadily(partial(trial.replaces, etag)),
             exact=trial.exact(),
@@ -204,8 +219,6 @@ def probe(store: Store, clock: Clock, *, key: str = KEY) -> Capabilities:
         )
     finally:
         trial.clean()
-    store.put(key, found.encode())
-    return found
 
 
 class _Trial:
@@ -276,7 +289,8 @@ class _Trial:
         try:
             found = list(self._store.entries(f"{self._prefix}list", page=2))
             rest = self._store.list(f"{self._prefix}list", after=keys[0], limit=1)
-        except Unsupported:  # directory buckets take no start-after, and no prefix but a folder
+        except (Unsupported, WrongEndpoint):
+            # Directory buckets take no start-after, and no prefix but a folder; other listings stand still.
             return False
         return [e.key for e in found] == keys and [e.key for e in rest.entries] == keys[1:2]
 

@@ -85,6 +85,13 @@ class DirectoryBucket(MemoryBucket):
         return type(page)(page.entries[::-1], page.more, page.resume, page.date_ms)
 
 
+class StandsStill(MemoryBucket):
+    """A listing that takes no start-after, and keeps to its limit."""
+
+    def list(self, prefix, *, after="", limit=1000):
+        return super().list(prefix, limit=limit)
+
+
 class RefusesConditions(MemoryBucket):
     def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
         if if_absent or if_match is not None:
@@ -111,6 +118,7 @@ class IgnoresAfter(MemoryBucket):
         (Unordered, True, True, True, False, "as-given"),
         (IgnoresAfter, True, True, True, False, "as-given"),
         (DirectoryBucket, True, True, True, False, "as-given"),
+        (StandsStill, True, True, True, False, "as-given"),
         (RefusesConditions, False, False, True, True, "none"),
     ],
 )
@@ -120,9 +128,8 @@ def test_the_probe_finds_what_a_store_keeps(kind, create, replace, exact, listin
     found = probe(store, store.clock)
     refuses = kind is RefusesConditions
     assert found == Capabilities(create, replace, exact, listing, etag, found.checked_at, refuses=refuses)
-    assert [e.key for e in MemoryBucket.list(inner, "").entries] == [KEY], "a probe key was left"
-    if exact:
-        assert load(store) == found
+    assert [e.key for e in MemoryBucket.list(inner, "").entries] == [KEY] * exact, "a probe key was left"
+    assert load(store) == (found if exact else None)
 
 
 def test_the_real_backends_pass(backend) -> None:
@@ -207,6 +214,16 @@ def test_a_writer_probes_once_and_a_trusted_store_never() -> None:
     trusted = Store(FaultyBucket(MemoryBucket()), FakeClock())
     assert ensure(trusted) is None
     assert trusted.bucket.calls == []
+
+
+def test_what_could_not_be_read_again_is_not_written_down() -> None:
+    store = store_of(Framing())
+    MemoryBucket.put(store.bucket.inner, KEY, GOOD.encode())
+    probe(store, store.clock)
+    assert load(store) is None
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="bytes"):
+            ensure(store)
 
 
 def test_a_store_without_conditions_is_refused_by_a_writer_each_time() -> None:

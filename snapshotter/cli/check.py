@@ -8,10 +8,16 @@ from snapshotter import open as open_database
 from snapshotter.catalogue import all_sessions
 from snapshotter.verify import Verdict
 from snapshotter.verify import verify as verify_session
+from streams.testing.conformance import Traits
 
-from .examine import examine
-from .output import count, emit, json_option, milliseconds, progress, say, tell_empty, url_argument
+from .deep import Contract, Finding
+from .examine import Check, examine
+from .output import count, emit, json_option, milliseconds, progress, say, short, tell_empty, url_argument
 from .problems import PROBLEM
+
+_OK = click.style("ok ", fg="green")
+_BAD = click.style("BAD", fg="red", bold=True)
+_WARNING = click.style("!  ", fg="yellow")
 
 
 @click.command(
@@ -49,7 +55,7 @@ def verify(ctx: click.Context, url: str, sessions: tuple[str, ...], as_json: boo
 
 
 def _tell(verdict: Verdict) -> None:
-    mark = click.style("ok ", fg="green") if verdict.ok else click.style("BAD", fg="red", bold=True)
+    mark = _OK if verdict.ok else _BAD
     say(f"{mark} {verdict.session}  {count(verdict.segments, 'segment')}, {count(verdict.records, 'record')}")
     for finding in (*verdict.problems, *verdict.notes):
         where = f" [{finding.key}]" if finding.key and finding.key not in finding.detail else ""
@@ -59,31 +65,72 @@ def _tell(verdict: Verdict) -> None:
 @click.command(
     short_help="Can this store be trusted?",
     epilog="\b\nExample:\n  snapshotter doctor 's3://bucket/agents?endpoint=http://127.0.0.1:9000'\n"
+    "  snapshotter doctor --deep s3://bucket/agents\n"
     "  snapshotter doctor ./data --json | jq .latency_ms",
 )
 @url_argument
+@click.option("--deep", is_flag=True, help="The whole contract: some thousands of requests, about a minute.")
+@click.option("--racers", type=click.IntRange(2, 64), default=3, help="--deep: how many write at one moment.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=25, help="--deep: how often they race.")
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, url: str, as_json: bool) -> None:
+def doctor(ctx: click.Context, url: str, deep: bool, racers: int, rounds: int, as_json: bool) -> None:
     """Try whether the store at URL keeps what the engine needs.
 
     Credentials, bucket, conditional create and replace under a real race, exact bytes, the order of listings,
     and how fast it answers. Writes a few objects below probe/ and removes them; what was found is kept in
     capabilities.json.
+
+    With --deep, every check that this project's own stores have to pass, in a part of the bucket that is
+    emptied afterwards (and on Ctrl-C; what could not be removed is named), and what the engine will do with
+    this store.
     """
-    found = examine(url)
+    traits = Traits(racers=racers, rounds=rounds, objects=_OBJECTS) if deep else None
+    found = examine(url, deep=traits, tell=(lambda _: None) if as_json else _show)
     if as_json:
         emit(found.to_json())
     else:
-        say(found.url)
-        for check in found.checks:
-            mark = click.style("ok ", fg="green") if check.ok else click.style("BAD", fg="red", bold=True)
-            if not check.ok and not check.required:
-                mark = click.style("!  ", fg="yellow")
-            say(f"{mark} {check.check}{f': {check.detail}' if check.detail else ''}")
-            if not check.ok:
-                say(f"      {check.means}")
         for kind, taken in found.latency_ms.items():
             say(f"    {kind:<5} {milliseconds(taken)} (median)")
-        say("this store can be trusted" if found.ok else "this store is not to be trusted as it is")
+        if found.contract is not None:
+            _conclude(found.contract)
+        else:
+            say("this store can be trusted" if found.ok else "this store is not to be trusted as it is")
     ctx.exit(found.exit_code)
+
+
+_OBJECTS = 1105  # of the long listing: more than one page
+
+
+def _show(found: str | Check | Finding) -> None:
+    """One answer, and what follows from it where it is a no; a text as it is."""
+    if isinstance(found, str):
+        say(found)
+        return
+    if isinstance(found, Finding):
+        mark = {"ok": _OK, "not applicable": "-  "}.get(found.state, _BAD if found.guarantee else _WARNING)
+        name = found.name if found.state in ("ok", "fails") else f"{found.name}: {found.state}"
+        told, means = found.detail, found.means
+    else:
+        mark = _OK if found.ok else _BAD if found.required else _WARNING
+        name, told, means = found.check, found.detail, "" if found.ok else found.means
+    say(f"{mark} {name}{f': {short(told, 300)}' if told else ''}")
+    if means:
+        say(f"      {means}")
+
+
+def _conclude(contract: Contract) -> None:
+    cost = contract.requests
+    kinds = {
+        "PUT": cost.puts,
+        "GET": cost.gets,
+        "HEAD": cost.heads,
+        "LIST": cost.lists,
+        "DELETE": cost.deletes,
+    }
+    told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number)
+    say(f"    {count(cost.requests, 'request')} ({told}) in {contract.seconds:,.1f} s")
+    colour = {"fenced": "green", "open": "yellow"}.get(contract.verdict, "red")
+    say(f"{click.style(contract.verdict, fg=colour, bold=True)}: {contract.why}")
+    for loss in contract.losses if contract.verdict == "fenced" else ():
+        say(f"  but {loss}")

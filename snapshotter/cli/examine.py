@@ -1,7 +1,10 @@
 """What `doctor` asks a store: the probe's questions, each with what a "no" means, and how fast it answers.
 
 The questions come in the order in which things fail: driver, credentials, the bucket, then what it
-guarantees. The first one that the store does not let be answered ends the examination.
+guarantees. The first one that the store does not let be answered ends the examination. `examine(deep=…)`
+goes on from there with the whole contract (see `deep`).
+
+What a deep examination has found against a store is not forgotten by one that asks less: both are kept.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from snapshotter.errors import CredentialsExpired, Misconfigured, StreamError
@@ -16,8 +20,11 @@ from streams import probe
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
 from streams.encryption import of_environment
+from streams.probe import Capabilities
 from streams.store import Retries, Store
+from streams.testing.conformance import Traits
 
+from .deep import Contract, Finding, examine_contract
 from .problems import PROBLEM, code_word, failure_of
 
 _TRIES = 5
@@ -31,6 +38,7 @@ _MEANS = {
     "conditional replace": "the store ignores If-Match: an older snapshot may replace a newer one; boots "
     "stay right, and read a longer tail",
     "exact bytes": "the store changes what is written: stored history cannot be read back",
+    "plain objects": "objects are not named, overwritten or deleted as asked: nothing is where it should be",
     "listing order": "keys do not come in ascending order: the newest part of a log cannot be found",
 }
 
@@ -51,33 +59,46 @@ class Check:
 
 @dataclass(slots=True)
 class Examination:
-    """What was found. Latencies are medians in milliseconds."""
+    """What was found. Latencies are medians in milliseconds. `contract`: what a deep examination found."""
 
     url: str
     checks: list[Check] = field(default_factory=list)
     latency_ms: dict[str, float] = field(default_factory=dict)
     failure: StreamError | None = None
+    contract: Contract | None = None
 
     @property
     def ok(self) -> bool:
-        return self.failure is None and all(check.ok or not check.required for check in self.checks)
+        return self.exit_code == 0
 
     @property
     def exit_code(self) -> int:
         if self.failure is not None:
             return failure_of(self.failure).exit_code
-        return 0 if self.ok else PROBLEM
+        if self.contract is not None:
+            return self.contract.exit_code
+        return 0 if all(check.ok or not check.required for check in self.checks) else PROBLEM
 
     def to_json(self) -> dict[str, Any]:
         checks = [{**asdict(check), **({} if check.ok else {"means": check.means})} for check in self.checks]
         told = {"ok": self.ok, "url": self.url, "checks": checks, "latency_ms": self.latency_ms}
         if self.failure is not None:
             told |= {"error": code_word(self.failure), "message": str(self.failure)}
-        return told
+        return told | ({} if self.contract is None else self.contract.to_json())
 
 
-def examine(url: str, clock: Clock | None = None) -> Examination:
-    """Ask the store. Its answers, errors too, are in the result. Raises InvalidId for a URL that is none."""
+def examine(
+    url: str,
+    clock: Clock | None = None,
+    *,
+    deep: Traits | None = None,
+    tell: Callable[[str | Check | Finding], None] = lambda _found: None,
+) -> Examination:
+    """Ask the store. Its answers, errors too, are in the result. Raises InvalidId for a URL that is none.
+
+    `deep`: hold it to the whole contract besides, as hard as this says. `tell` gets the URL and each answer
+    at once.
+    """
     clock = clock or SystemClock()
     found = Examination(url)
     try:
@@ -89,6 +110,7 @@ def examine(url: str, clock: Clock | None = None) -> Examination:
             found.checks += [Check("driver", True), Check("credentials", False, str(error))]
         else:
             found.checks.append(Check("driver", False, str(error)))
+        _tell(found, tell)
         return found
     store = Store(bucket, clock, retries=_PATIENCE)
     found.url = store.url
@@ -96,38 +118,72 @@ def examine(url: str, clock: Clock | None = None) -> Examination:
     if encryption is not None:
         found.checks.append(Check("encryption", True, "of every object, with keys from the environment"))
     try:
-        _ask(store, found)
+        probed = _ask(store, found, forget=deep is not None)
+        _tell(found, tell)
+        if probed is not None and deep is not None:
+            opened = partial(open_bucket, clock=clock, encryption=encryption)
+            summed = _with_checksum(url)
+            found.contract = examine_contract(
+                store,
+                partial(opened, url),
+                None if summed is None else partial(opened, summed),
+                deep,
+                probed,
+                tell,
+            )
     finally:
         store.close()
     return found
 
 
-def _ask(store: Store, found: Examination) -> None:
+def _tell(found: Examination, tell: Callable[[str | Check | Finding], None]) -> None:
+    tell(found.url)
+    for check in found.checks:
+        tell(check)
+
+
+def _with_checksum(url: str) -> str | None:
+    """The URL that sends a checksum with each put; None for one that cannot, or does already."""
+    if url.startswith(("file:", "memory:")) or "checksum=" in url:
+        return None
+    return f"{url}{'&' if '?' in url else '?'}checksum=sha256"
+
+
+def _ask(store: Store, found: Examination, *, forget: bool) -> Capabilities | None:
+    """Ask the probe's questions; what it found, None where it could not ask. `forget`: what an earlier
+    examination found does not count."""
     try:
         found.latency_ms["get"] = _median(store, lambda: store.get(probe.KEY))
         found.latency_ms["list"] = _median(store, lambda: store.list("sessions/", limit=20))
     except StreamError as error:
         found.failure = error
         found.checks.append(Check("reachable", False, str(error)))
-        return
+        return None
     found.checks.append(Check("reachable", True))
     key = f"probe/{store.clock.token()}-latency"
     try:
         found.latency_ms["put"] = _median(store, lambda: store.put(key, b"how long does this take"))
         store.delete(key)
+        earlier = None if forget else probe.load(store)
         capabilities = probe.probe(store, store.clock)
+        if earlier is not None and earlier.deep:
+            readable, capabilities = capabilities.exact, capabilities.less(earlier)
+            probe.keep(store, capabilities, readable)
     except StreamError as error:
         found.failure = error
         found.checks.append(Check("writable", False, str(error)))
-        return
+        return None
     replace = f"etag {capabilities.etag}" if capabilities.replace else ""
     found.checks += [
         Check("writable", True),
-        Check("conditional create", capabilities.create),
+        Check("conditional create", capabilities.create and not capabilities.refuses),
         Check("conditional replace", capabilities.replace, replace, required=False),
         Check("exact bytes", capabilities.exact),
         Check("listing order", capabilities.listing),
     ]
+    if not capabilities.plain:
+        found.checks.append(Check("plain objects", False, "found by an earlier `doctor --deep`"))
+    return capabilities
 
 
 def _median(store: Store, call: Callable[[], object]) -> float:

@@ -74,15 +74,16 @@ def fill(bucket: Bucket, keys: Sequence[str]) -> None:
 def pages(bucket: Bucket, prefix: str, limit: int) -> list[list[Entry]]:
     """Every page of a listing, followed to its end."""
     found: list[list[Entry]] = []
-    after = ""
+    after, seen = "", {""}
     while True:
         page = bucket.list(prefix, after=after, limit=limit)
         assert len(page.entries) <= limit, f"{len(page.entries)} entries where at most {limit} were asked for"
         found.append(list(page.entries))
         if not page.more:
             return found
-        assert page.resume != after, f"the listing stands still at {after!r}"
+        assert page.resume not in seen, f"the listing comes back to {page.resume!r}"
         after = page.resume
+        seen.add(after)
 
 
 def names(bucket: Bucket, prefix: str, limit: int = 1000) -> list[str]:
