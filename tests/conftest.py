@@ -48,18 +48,8 @@ class Backend:
 
 @pytest.fixture(scope="session")
 def moto_server() -> Iterator[Endpoint]:
-    """moto checks a condition and then writes, with no lock between; one lock around it makes it a store."""
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
-
-    app = DomainDispatcherApplication(create_backend_app)
-    lock = threading.Lock()
-
-    def locked(environ: Any, start_response: Any) -> list[bytes]:
-        with lock:
-            return list(app(environ, start_response))
-
-    server = make_server("127.0.0.1", 0, locked, threaded=True)
+    """moto behind a lock; see `scripts/stores/locked_moto.py`."""
+    server = script("stores/locked_moto").locked_server()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}", "moto-bucket", Keys("test", "test"))
@@ -146,16 +136,22 @@ def _connector(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Cal
     return lambda: opened(prefix)
 
 
-def s3_server_script() -> ModuleType:
-    """`scripts/s3_server.py` as a module."""
-    path = Path(__file__).parent.parent / "scripts" / "s3_server.py"
-    if "s3_server" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("s3_server", path)
+def script(name: str) -> ModuleType:
+    """A module of `scripts/`, by its path there; loaded once."""
+    path = Path(__file__).parent.parent / "scripts" / f"{name}.py"
+    module = path.stem
+    if module not in sys.modules:
+        spec = importlib.util.spec_from_file_location(module, path)
         assert spec
         assert spec.loader
-        sys.modules["s3_server"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["s3_server"])
-    return sys.modules["s3_server"]
+        sys.modules[module] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[module])
+    return sys.modules[module]
+
+
+def s3_server_script() -> ModuleType:
+    """`scripts/s3_server.py` as a module."""
+    return script("s3_server")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
