@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -28,6 +29,8 @@ P = ParamSpec("P")
 D = TypeVar("D", bound="Done")
 
 log = logging.getLogger("snapshotter")
+
+_WORK: ContextVar[Span | None] = ContextVar("work", default=None)
 
 
 class BootSpan(Span):
@@ -68,16 +71,18 @@ class BootSpan(Span):
 
 
 def _found(session: Session) -> dict[str, Any]:
-    incident = session.incident
-    return {
+    found: dict[str, Any] = {
         "snapshotter.resume": session.resume.kind,
         "snapshotter.pending": len(session.plan.pending),
         "snapshotter.epoch": session.fold.epoch,
         "snapshotter.cursor": session.fold.cursor,
-        "snapshotter.turn.attempt": incident.attempt,
-        "snapshotter.recovery.decision": incident.decision,
-        "snapshotter.report": sorted({line["code"] for line in session.report}),
     }
+    if session.fold.open is not None or session.fold.budget.claims:
+        incident = session.incident
+        found["snapshotter.turn.attempt"] = incident.attempt
+        found["snapshotter.recovery.decision"] = incident.decision
+    codes = sorted({line["code"] for line in session.report})
+    return {**found, "snapshotter.report": codes} if codes else found
 
 
 class TurnSpan(Span):
@@ -211,7 +216,11 @@ def maintained(
         def run(db: Database, *args: P.args, **kwargs: P.kwargs) -> D:
             known = conversation(db.telemetry, str(args[0])) if named and args else {}
             with Span(Trace(db.telemetry, db.clock), f"snapshotter.{operation}", known) as span:
-                done = function(db, *args, **kwargs)
+                before = _WORK.set(span)
+                try:
+                    done = function(db, *args, **kwargs)
+                finally:
+                    _WORK.reset(before)
                 span.set(
                     {
                         **conversation(db.telemetry, done.session),
@@ -226,6 +235,14 @@ def maintained(
         return cast(Callable[Concatenate["Database", P], D], run)
 
     return decorate
+
+
+def at_work(store: Store) -> Store:
+    """The same store, whose requests belong to the maintenance that asks for it, in all of its threads."""
+    span = _WORK.get()
+    if span is not None:
+        of(store).open(span)
+    return store
 
 
 class RebuildSpan(Span):

@@ -18,6 +18,7 @@ import click
 
 from snapshotter import __version__
 
+from .logs import FORMATS, show_logs
 from .problems import DEFECT, REFUSED, failure_of
 
 _COMMANDS = {
@@ -122,5 +123,13 @@ class _Root(click.Group):
     cls=_Root, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="snapshotter", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    help="Show on stderr what is logged: boots, turns, recoveries, what was reported.",
+)
+@click.pass_context
+def cli(ctx: click.Context, log_format: str | None) -> None:
     """See _HELP."""
+    if log_format is not None:
+        show_logs(ctx, log_format)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from snapshotter import saving
 from snapshotter.core.snapshot import decode
+from snapshotter.spans import at_work
 from streams import keys, log, probe
 from streams.buckets.base import Blob, Entry, Written
 from streams.errors import PreconditionFailed, Unsupported
@@ -65,7 +66,7 @@ class Bench:
     ) -> None:
         self.db = db
         self.sid = db.sid(session)
-        self.store = db._own_store()
+        self.store = at_work(db._own_store())
         self.rules = rules or Rules()
         self.done = Done(session, operation, dry_run)
         self.awake = Awake(None)
