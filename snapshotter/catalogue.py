@@ -51,14 +51,14 @@ def changes(db: Database) -> dict[str, int | None]:
 
 def _logged(store: Store, which: Log) -> Iterator[tuple[str, Entry]]:
     """The sessions that have this log, each with its newest segment."""
-    after, last = "", ""
+    after, last, own = "", "", "no key begins with this"
     while True:
-        page = store.list(f"{which}/", after=after)
+        page = store.list(f"{which}/", after=after, limit=store.page)
         for entry in page.entries:
-            place = keys.parse_segment(entry.key)
-            if place is None or place[1] == last:
+            place = None if entry.key.startswith(own) else keys.parse_segment(entry.key)
+            if place is None:
                 continue
-            last = place[1]
+            last, own = place[1], keys.log_prefix(which, place[1])
             session_id = keys.session_of(last)
             if session_id is not None:
                 yield session_id, entry

@@ -208,7 +208,7 @@ class _Work:
                     )
                 calls.append(partial(blocks.put, to.store, to.sid, data))
                 sealed.append((group, len(data)))
-        found = to.store.gather(calls) if calls else []
+        found = to.store.gather(calls, writes=True) if calls else []
         written: list[Written] = [*found[: len(self.apart)], *(put for _, put in found[len(self.apart) :])]
         names = iter(name for name, _ in found[len(self.apart) :])
         sizes = {id(group): size for group, size in sealed}

@@ -331,7 +331,7 @@ class _Trial:
             except (PreconditionFailed, Unsupported, Unreachable) as error:
                 return error
 
-        results = self._store.gather([partial(racer, data) for data in written])
+        results = self._store.gather([partial(racer, data) for data in written], writes=True)
         winners = sum(isinstance(result, Written) for result in results)
         unsettled = next((r for r in results if isinstance(r, Unreachable)), None)
         if winners == 0 and unsettled is not None:

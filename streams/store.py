@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.buckets.base import Blob, Broken, Bucket, Copying, Entry, Head, Page, Written
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 T = TypeVar("T")
+
+_PAGE = 1000  # what S3 gives at most
+_LONG_PAGE = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,8 @@ class Store:
     """Requests to one bucket. Safe to share between threads.
 
     Every method may raise Unreachable or Throttled when its deadline has passed, and the Misconfigured
-    errors (BucketMissing, AccessDenied, CredentialsExpired …) at once.
+    errors (BucketMissing, AccessDenied, CredentialsExpired …) at once. `page`: entries that one listing is
+    asked for by who wants all of them.
     """
 
     def __init__(self, bucket: Bucket, clock: Clock, *, retries: Retries | None = None) -> None:
@@ -119,6 +124,9 @@ class Store:
         self.clock = clock
         self.retries = retries or Retries()
         self.stats = Stats()
+        self._at_hand = bucket.url.startswith("file:")
+        # In a folder each listing looks through all names.
+        self.page = _LONG_PAGE if self._at_hand else _PAGE
         self._trips = _Trips()
 
     @property
@@ -163,10 +171,10 @@ class Store:
 
         return self._repeat(call, self.retries.read_deadline)
 
-    def entries(self, prefix: str, *, after: str = "", page: int = 1000) -> Iterator[Entry]:
+    def entries(self, prefix: str, *, after: str = "", page: int | None = None) -> Iterator[Entry]:
         """Every entry under `prefix`, page by page. Raises WrongEndpoint if a listing does not advance."""
         while True:
-            found = self.list(prefix, after=after, limit=page)
+            found = self.list(prefix, after=after, limit=page or self.page)
             yield from found.entries
             if not found.more:
                 return
@@ -267,25 +275,26 @@ class Store:
         except Unreachable as error:
             raise Unknown(f"{_unknown(key)}: {error}") from error
 
-    def gather(self, calls: Sequence[Callable[[], T]]) -> builtins.list[T]:
-        """Run the calls in parallel, results in order; the first exception, in order, is raised.
+    def gather(self, calls: Sequence[Callable[[], T]], *, writes: bool = False) -> builtins.list[T]:
+        """Run the calls in parallel, results in order; the first exception, in order, is raised. In a folder
+        only those that write, which wait for the disk: a read takes microseconds, and a thread more.
 
         The batch counts as the round trips of its longest call, which is one where each call is one request.
         """
         counts = [[0] for _ in calls]
 
-        def counted(call: Callable[[], T], count: list[int]) -> Callable[[], T]:
-            def run() -> T:
-                outer, self._trips.batch = self._trips.batch, count
-                try:
-                    return call()
-                finally:
-                    self._trips.batch = outer
-
-            return run
+        def counted(call: Callable[[], T], count: list[int]) -> T:
+            outer, self._trips.batch = self._trips.batch, count
+            try:
+                return call()
+            finally:
+                self._trips.batch = outer
 
         try:
-            return self.clock.gather([counted(call, n) for call, n in zip(calls, counts, strict=True)])
+            if self._at_hand and not writes:
+                return [*map(counted, calls, counts)]
+            each: builtins.list[Callable[[], Any]] = [*map(partial, repeat(counted), calls, counts)]
+            return self.clock.gather(each)
         finally:
             self._trip(max((n[0] for n in counts), default=0))
 

@@ -6,10 +6,13 @@ import threading
 
 import pytest
 
+from streams.buckets.file import FileBucket
 from streams.buckets.memory import MemoryBucket
+from streams.clock import SystemClock
 from streams.errors import (
     AccessDenied,
     BucketMissing,
+    InvalidId,
     PreconditionFailed,
     Throttled,
     Unknown,
@@ -290,6 +293,24 @@ def test_a_batch_is_as_many_round_trips_as_its_longest_call(threads: bool) -> No
     assert store.stats.snapshot().round_trips == 2
     assert store.gather([]) == []
     assert store.stats.snapshot().round_trips == 2
+
+
+def test_in_a_folder_only_writes_take_threads(tmp_path) -> None:
+    store = Store(FileBucket(tmp_path), SystemClock())
+    here = threading.current_thread()
+
+    def where() -> bool:
+        store.put("a", b"1")
+        store.head("a")
+        return threading.current_thread() is here
+
+    assert store.gather([where, where]) == [True, True]
+    assert store.stats.snapshot().round_trips == 2
+    assert store.gather([where, where], writes=True) == [False, False]
+    assert store.stats.snapshot().round_trips == 4
+    with pytest.raises(InvalidId):
+        store.gather([where, lambda: store.get("../a"), where])
+    assert store.stats.snapshot().round_trips == 6
 
 
 def test_a_failed_call_of_a_batch_raises_and_every_attempt_counts() -> None:

@@ -234,4 +234,4 @@ def _blank(bench: Bench, doomed: Sequence[Place | Entry]) -> None:
         return
     for start in range(0, len(doomed), WINDOW):
         window = doomed[start : start + WINDOW]
-        bench.store.gather([partial(bench.store.put, entry.key, b"") for entry in window])
+        bench.store.gather([partial(bench.store.put, entry.key, b"") for entry in window], writes=True)

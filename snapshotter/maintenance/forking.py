@@ -202,7 +202,7 @@ def _copy(bench: Bench, copies: list[tuple[str, str]]) -> None:
     for start in range(0, len(copies), WINDOW):
         window = copies[start : start + WINDOW]
         calls = [partial(bench.store.copy, *pair, partial(_check, pair[0])) for pair in window]
-        found = bench.store.gather(calls)
+        found = bench.store.gather(calls, writes=True)
         for (source, _), copied in zip(window, found, strict=True):
             if not copied:
                 raise Vanished(f"{source} was named and then gone")

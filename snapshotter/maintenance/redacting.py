@@ -261,7 +261,7 @@ def _forget(bench: Bench, listed: list[Entry], own: set[str]) -> None:
 def _blank(bench: Bench, doomed: Sequence[Entry]) -> None:
     for start in range(0, len(doomed), WINDOW):
         window: list[Any] = [*doomed[start : start + WINDOW]]
-        bench.store.gather([partial(bench.store.put, entry.key, b"") for entry in window])
+        bench.store.gather([partial(bench.store.put, entry.key, b"") for entry in window], writes=True)
 
 
 def _text(blob: Blob | None) -> bytes:

@@ -29,11 +29,13 @@ import errno
 import fcntl
 import hashlib
 import os
+import stat
 import sys
 import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 
 from streams.buckets.base import Blob, Entry, Head, Page, Written
@@ -52,6 +54,7 @@ from streams.errors import (
 
 _OWN = ".snapshotter"
 _STALE_MS = 3_600_000  # a temporary file this old belongs to nobody any more
+_PIECE = 1 << 24
 _LOCKS = 64  # keys share this many locks, so that sessions do not wait for one another's syncs
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -69,6 +72,7 @@ class FileBucket:
 
     def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
         self._root = Path(path).absolute()
+        self._base = str(self._root).rstrip("/")
         self._clock = clock or SystemClock()
         self._synced: set[Path] = set()  # directories whose own entry this process knows to be durable
         self._nameless = hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir()
@@ -77,8 +81,10 @@ class FileBucket:
         self._sweep()
 
     def get(self, key: str) -> Blob | None:
-        with _translated(key):
-            found = _read(self._path(key))
+        try:
+            found = _read(self._place(key))
+        except OSError as error:
+            raise _typed(error, key) from error
         if found is None:
             return None
         data, modified_ms = found
@@ -116,18 +122,20 @@ class FileBucket:
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         folder = prefix.rpartition("/")[0]
-        if "/" in prefix:
-            self._path(folder)  # refuses what would leave the root
         entries: builtins.list[Entry] = []
         more = False
         with _translated(prefix):
-            for key, path in self._walk(f"{folder}/" if folder else "", prefix, after):
-                with suppress(FileNotFoundError):  # deleted since its name was read
-                    found = path.stat()
-                    if len(entries) == limit:
-                        more = True
-                        break
-                    entries.append(Entry(key, found.st_size, "", found.st_mtime_ns // 1_000_000))
+            # `_place` refuses what would leave the root.
+            path = self._place(folder) if "/" in prefix else self._base
+            for key, file in self._walk(path, f"{folder}/" if folder else "", prefix, after):
+                try:
+                    found = file.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # deleted since its name was read
+                if len(entries) == limit:
+                    more = True
+                    break
+                entries.append(Entry(key, found.st_size, "", found.st_mtime_ns // 1_000_000))
         resume = entries[-1].key if entries else after
         return Page(tuple(entries), more, resume, self._clock.now_ms())
 
@@ -147,34 +155,47 @@ class FileBucket:
     # --- names ------------------------------------------------------------------------------------------
 
     def _path(self, key: str) -> Path:
+        with _translated(key):
+            return Path(self._place(key))
+
+    def _place(self, key: str) -> str:
+        """Where the key's file is, or would be. As text: a rebuild asks for hundreds of thousands."""
         if check_path(key, "the key").startswith("."):
             raise InvalidId(f"the key {key!r} begins with a dot; such names are the file bucket's own")
-        path = self._root
-        with _translated(key):
-            for segment in key.split("/"):
-                path = path / segment
-                if path.is_symlink():
-                    raise _link(path)
+        path = self._base
+        for segment in key.split("/"):
+            path = f"{path}/{segment}"
+            try:
+                found = os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # nothing is there yet
+            if stat.S_ISLNK(found.st_mode):
+                raise _link(path)
         return path
 
-    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[tuple[str, Path]]:
-        """Files as (key, path) in byte order of their keys; folders that cannot matter are not opened."""
+    def _walk(
+        self, path: str, folder: str, prefix: str, after: str
+    ) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Files with their keys, in byte order of these; folders that cannot matter are not opened."""
+        # What sorts before `shown`, as a file or as a folder, was listed already: there may be thousands.
+        shown = after[len(folder) :].partition("/")[0] if after.startswith(folder) else ""
         try:
-            with os.scandir(self._root / folder) as found:
-                own = [entry for entry in found if not entry.is_symlink()]
-                names = [(f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name, e.path) for e in own]
+            with os.scandir(path) as found:
+                own = [e for e in found if f"{e.name}/" >= shown and not e.is_symlink()]
+                names = [(f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name, e) for e in own]
         except (FileNotFoundError, NotADirectoryError):
             return
         # With its slash, a folder's name sorts exactly where the keys below it belong.
-        for name, path in sorted(names):
+        names.sort(key=itemgetter(0))
+        for name, entry in names:
             key = folder + name
             if not folder and name.startswith("."):
                 continue
             if name.endswith("/"):
                 if key.startswith(prefix) and (key > after or after.startswith(key)):
-                    yield from self._walk(key, prefix, after)
+                    yield from self._walk(entry.path, key, prefix, after)
             elif key.startswith(prefix) and key > after:
-                yield key, Path(path)
+                yield key, entry
 
     # --- writing ----------------------------------------------------------------------------------------
 
@@ -310,7 +331,7 @@ class FileBucket:
                     path.unlink(missing_ok=True)
 
 
-def _link(path: Path) -> Misconfigured:
+def _link(path: str | Path) -> Misconfigured:
     return Misconfigured(f"{path} is a symbolic link below the store's folder and is not followed; remove it")
 
 
@@ -318,14 +339,23 @@ def _etag(data: bytes) -> str:
     return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
-def _read(path: Path) -> tuple[bytes, int] | None:
+def _read(path: str | Path) -> tuple[bytes, int] | None:
     """The bytes and the time of writing (epoch ms), both of one version; None where there is no such file."""
     try:
-        with path.open("rb") as file:
-            data = file.read()
-            return data, os.fstat(file.fileno()).st_mtime_ns // 1_000_000
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    try:
+        found = os.fstat(file)
+        data = piece = os.read(file, found.st_size + 1)
+        while piece and len(data) != found.st_size:
+            piece = os.read(file, _PIECE)
+            data += piece
+    except IsADirectoryError:
+        return None
+    finally:
+        os.close(file)
+    return data, found.st_mtime_ns // 1_000_000
 
 
 @contextmanager

@@ -14,10 +14,14 @@ from streams.errors import InvalidId
 KEY_BYTES = 1024  # the longest key that S3 takes, the root's prefix included
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._%+=@-]+", re.ASCII)
+_UNDOTTED = r"[A-Za-z0-9_%+=@-][A-Za-z0-9._%+=@-]*"
+_USUAL = re.compile(rf"{_UNDOTTED}(?:/{_UNDOTTED})*", re.ASCII)
 
 
 def check_path(path: str, what: str) -> str:
     """Return `path` as it is. Raises InvalidId, naming the first segment that cannot be used."""
+    if _USUAL.fullmatch(path):
+        return path
     for segment in path.split("/"):
         if segment in ("", ".", ".."):
             raise InvalidId(f"{what} {path!r} has the segment {segment!r}; leave it out")

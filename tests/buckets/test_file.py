@@ -53,6 +53,30 @@ def test_objects_are_plain_files(bucket) -> None:
     assert litter(bucket) == []
 
 
+def test_what_comes_after_a_key_is_what_a_sorted_list_says(bucket) -> None:
+    """A folder stands where its name and a slash sort: behind `a-b` and `a.b`, before `a0`."""
+    keys = ["a-b", "a.b/x", "a/b/c", "a/b-c", "a/b.c/x", "a0", "b", "b-/z"]
+    for key in keys:
+        bucket.put(key, b"1")
+    starts = ["", "a", "a/", "a/b", "a/b-", "a/b/c", "a/b/c~", "a-", "a-b/x", "a.b/", "a~", "b-", "b/", "z"]
+    for after in (*starts, *keys):
+        for prefix in ("", "a", "a/", "a/b", "b"):
+            shown = [entry.key for entry in bucket.list(prefix, after=after).entries]
+            assert shown == sorted(key for key in keys if key.startswith(prefix) and key > after), (
+                prefix,
+                after,
+            )
+
+
+def test_a_file_that_is_read_in_pieces_is_whole(bucket, monkeypatch) -> None:
+    data = bytes(range(256)) * 9
+    bucket.put("a", data)
+    bucket.put("empty", b"")
+    monkeypatch.setattr(file_module.os, "read", lambda file, size, read=os.read: read(file, min(size, 100)))
+    assert bucket.get("a").data == data
+    assert bucket.get("empty").data == b""
+
+
 def test_a_missing_root_reads_as_empty_and_is_made_by_the_first_write(bucket) -> None:
     assert bucket.get("a") is None
     assert bucket.head("a") is None
