@@ -47,9 +47,14 @@ class Backend:
 
 
 @pytest.fixture(scope="session")
-def moto_server() -> Iterator[Endpoint]:
-    """moto behind a lock; see `scripts/stores/locked_moto.py`."""
-    server = script("stores/locked_moto").locked_server()
+def locked_moto() -> ModuleType:
+    """`scripts/stores/locked_moto.py`: moto behind a lock."""
+    return script("stores/locked_moto")
+
+
+@pytest.fixture(scope="session")
+def moto_server(locked_moto: ModuleType) -> Iterator[Endpoint]:
+    server = locked_moto.locked_server()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}", "moto-bucket", Keys("test", "test"))

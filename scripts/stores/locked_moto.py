@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
 
 
-def locked_server(port: int = 0) -> BaseWSGIServer:
-    """A server that is not yet serving; port 0 takes a free one."""
-    app = DomainDispatcherApplication(create_backend_app)
+def locked_server(port: int = 0, wrap: Callable[[Any], Any] = lambda app: app) -> BaseWSGIServer:
+    """A server that does not serve yet; port 0 takes a free one. `wrap` puts something before its WSGI app."""
+    app = wrap(DomainDispatcherApplication(create_backend_app))
     lock = threading.Lock()
 
     def locked(environ: Any, start_response: Any) -> list[bytes]:

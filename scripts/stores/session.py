@@ -1,4 +1,4 @@
-"""A short real session on a store: a worker is killed in the middle of a turn, and the next one ends the turn.
+"""A short real session on a store: a worker is killed in the middle of a turn, and the next one ends it.
 
     python session.py begin URL [--unfenced]    asks, answers half, says "durable", and waits to be killed
     python session.py end URL [--unfenced]      boots, carries on, and prints what the history is then

@@ -13,147 +13,40 @@ from typing import Any
 
 import pytest
 from cli_runs import run
+from lying import (
+    FoldsCase,
+    ForgetsNonces,
+    IgnoresConditions,
+    IgnoresIfMatch,
+    IgnoresStartAfter,
+    KeepsDeleted,
+    KeepsFraming,
+    ListsEverything,
+    LosesARange,
+    RacyOnReuse,
+    RefusesConditions,
+    Remote,
+    TakesNoIfMatch,
+    TornLarge,
+    Undated,
+    Unsorted,
+    WantsUnquoted,
+)
 
 import snapshotter
 from snapshotter.cli import check, deep, examine
 from snapshotter.cli.deep import BEARINGS
 from snapshotter.session import Session
 from streams import probe
-from streams.buckets.base import Blob, Head, Page, Written
 from streams.buckets.memory import MemoryBucket
 from streams.buckets.sealed import SealedBucket
 from streams.clock import SystemClock
 from streams.encryption import Encryption
-from streams.errors import AccessDenied, PreconditionFailed, Unreachable, Unsupported
+from streams.errors import AccessDenied, Unreachable, Unsupported
 from streams.testing.conformance import CHECKS
 
 QUICK = ("--racers", "2", "--rounds", "2")
 LEFT = ["capabilities.json"]
-
-
-class Remote(MemoryBucket):
-    """A store that nobody trusts unasked."""
-
-    trusted = False
-
-
-class IgnoresConditions(Remote):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        return super().put(key, data, nonce=nonce)
-
-
-class IgnoresIfMatch(Remote):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        return super().put(key, data, if_absent=if_absent, nonce=nonce)
-
-
-class WantsUnquoted(Remote):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        if if_match is not None and if_match.startswith('"'):
-            raise PreconditionFailed(key)
-        match = None if if_match is None else f'"{if_match}"'
-        return super().put(key, data, if_absent=if_absent, if_match=match, nonce=nonce)
-
-
-class RefusesConditions(Remote):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        if if_absent or if_match is not None:
-            raise Unsupported("501 NotImplemented")
-        return super().put(key, data, nonce=nonce)
-
-
-class TakesNoIfMatch(Remote):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        if if_match is not None:
-            raise Unsupported("501 NotImplemented")
-        return super().put(key, data, if_absent=if_absent, nonce=nonce)
-
-
-class RacyOnReuse(Remote):
-    """What the probe does not try: a key that was deleted is created by everybody who asks."""
-
-    def __init__(self):
-        super().__init__()
-        self.deleted: set[str] = set()
-
-    def delete(self, key):
-        self.deleted.add(key)
-        super().delete(key)
-
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        if_absent = if_absent and key not in self.deleted
-        return super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
-
-
-class IgnoresStartAfter(Remote):
-    def list(self, prefix, *, after="", limit=1000):
-        return super().list(prefix, limit=limit)
-
-
-class Unsorted(Remote):
-    def list(self, prefix, *, after="", limit=1000):
-        page = super().list(prefix, after=after, limit=limit)
-        return Page(page.entries[::-1], page.more, page.resume, page.date_ms)
-
-
-class LosesARange(Remote):
-    """A long listing without some keys of its middle."""
-
-    def list(self, prefix, *, after="", limit=1000):
-        page = super().list(prefix, after=after, limit=limit)
-        kept = page.entries if len(page.entries) < 100 else page.entries[:40] + page.entries[60:]
-        return Page(kept, page.more, page.resume, page.date_ms)
-
-
-class ListsEverything(Remote):
-    """Whatever prefix is asked for."""
-
-    def list(self, prefix, *, after="", limit=1000):
-        return super().list("", after=after, limit=limit)
-
-
-class Undated(Remote):
-    def get(self, key):
-        blob = super().get(key)
-        return blob and Blob(blob.data, blob.etag, blob.nonce, blob.modified_ms, None)
-
-    def head(self, key):
-        head = super().head(key)
-        return head and Head(head.size, head.etag, head.nonce, head.modified_ms, None)
-
-    def put(self, key, data, **condition):
-        return Written(super().put(key, data, **condition).etag, None)
-
-    def list(self, prefix, *, after="", limit=1000):
-        page = super().list(prefix, after=after, limit=limit)
-        return Page(page.entries, page.more, page.resume, None)
-
-
-class ForgetsNonces(Remote):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        return super().put(key, data, if_absent=if_absent, if_match=if_match)
-
-
-class KeepsFraming(Remote):
-    def put(self, key, data, **condition):
-        return super().put(key, b"1\r\n" + data, **condition)
-
-
-class TornLarge(Remote):
-    """What the probe does not try: of large bodies the end is lost."""
-
-    def put(self, key, data, **condition):
-        return super().put(key, data[: 1 << 20], **condition)
-
-
-class KeepsDeleted(Remote):
-    def delete(self, key):
-        pass
-
-
-class FoldsCase(Remote):
-    def _full(self, key):
-        return super()._full(key).lower()
 
 
 class Hasty(SystemClock):
