@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test simulate simulate-exhaustive drill corpus check audit minio bench fuzz clean
+.PHONY: help demo test simulate simulate-exhaustive drill corpus compatibility check audit minio bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make simulate-exhaustive   every schedule of small worlds, far beyond what the tests do"
 	@echo "make drill   kill and stop real processes over real stores (ARGS=\"--kills 300 --store file\")"
 	@echo "make corpus  rebuild 10,000 sessions, killed and beside workers (ARGS=\"--store s3 --sessions 1000\")"
+	@echo "make compatibility   what the engine does with each S3 server that can be had here (ARGS=\"ceph seaweed\")"
 	@echo "make check   linter, formatter, types, import contracts"
 	@echo "make audit   known weaknesses of what is installed (needs an advisory database: the network)"
 	@echo "make minio   a local MinIO to develop against"
@@ -74,6 +75,10 @@ drill: $(VENV)/.test
 
 corpus: $(VENV)/.test
 	@$(BIN)/python scripts/corpus_check.py $(ARGS)
+
+# Servers are installed below ~/.cache/snapshotter-stores; Ceph's packages are the system's. See docs/stores.md.
+compatibility: $(VENV)/.test
+	@$(BIN)/python scripts/compatibility.py $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check

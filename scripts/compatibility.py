@@ -102,6 +102,7 @@ def try_driver(name: str, server: Running, scheme: str, outcome: Outcome) -> Non
 _WORDS = {"fenced": "works", "unfenced": "works only with `allow_unfenced`"}
 
 
+UNQUOTED = "quoted ETags in If-Match (it gets them unquoted)"
 _GUARANTEES = {
     "create": "conditional create",
     "replace": "conditional replace",
@@ -127,7 +128,7 @@ def lacking(found: dict[str, Any]) -> str:
     names = [words for guarantee, words in _GUARANTEES.items() if guarantee in lost]
     names += [_WITHOUT[f["check"]] for f in failed if not f["guarantee"]]
     if (found.get("capabilities") or {}).get("etag") == "unquoted":
-        names.append("quoted ETags in If-Match (it gets them unquoted)")
+        names.append(UNQUOTED)
     if found.get("message"):
         names.append(found["message"].replace("|", "/"))
     return ", ".join(names) or "–"

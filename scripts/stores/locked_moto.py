@@ -16,7 +16,7 @@ from werkzeug.serving import BaseWSGIServer, make_server
 
 
 def locked_server(port: int = 0, wrap: Callable[[Any], Any] = lambda app: app) -> BaseWSGIServer:
-    """A server that does not serve yet; port 0 takes a free one. `wrap` puts something before its WSGI app."""
+    """A server that does not serve yet; port 0 takes a free one. `wrap`: puts something before its app."""
     app = wrap(DomainDispatcherApplication(create_backend_app))
     lock = threading.Lock()
 

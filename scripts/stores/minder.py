@@ -22,6 +22,7 @@ def main() -> None:
     sys.stdin.buffer.read()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def with_rows(page: str, fresh: Iterable[Row], order: Iterable[tuple[str, str]])
     lines = ["| " + " | ".join(row) + " |" for row in (HEADER, ("---",) * len(HEADER), *rows)]
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
-    return "\n".join((f"{before}{BEGIN}", *lines, f"{END}{after}"))
+    return "\n".join((f"{before}{BEGIN}", "", *lines, "", f"{END}{after}"))
 
 
 def rewrite(path: Path, fresh: Iterable[Row], order: Iterable[tuple[str, str]]) -> None:

@@ -34,7 +34,7 @@ _MEANS = {
     "credentials": "no credentials were found: nothing works",
     "reachable": "the store cannot be read: nothing works",
     "writable": "the store cannot be written to: senders and workers fail",
-    "conditional create": "the store ignores If-None-Match: two workers can overwrite each other unseen",
+    "conditional create": "the store does not create under If-None-Match: nothing keeps two workers apart",
     "conditional replace": "the store ignores If-Match: an older snapshot may replace a newer one; boots "
     "stay right, and read a longer tail",
     "exact bytes": "the store changes what is written: stored history cannot be read back",
@@ -174,9 +174,10 @@ def _ask(store: Store, found: Examination, *, forget: bool) -> Capabilities | No
         found.checks.append(Check("writable", False, str(error)))
         return None
     replace = f"etag {capabilities.etag}" if capabilities.replace else ""
+    create = "it is refused as such, whatever stands there" if capabilities.refuses else ""
     found.checks += [
         Check("writable", True),
-        Check("conditional create", capabilities.create and not capabilities.refuses),
+        Check("conditional create", capabilities.create and not capabilities.refuses, create),
         Check("conditional replace", capabilities.replace, replace, required=False),
         Check("exact bytes", capabilities.exact),
         Check("listing order", capabilities.listing),

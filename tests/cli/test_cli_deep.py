@@ -36,6 +36,7 @@ from lying import (
 import snapshotter
 from snapshotter.cli import check, deep, examine
 from snapshotter.cli.deep import BEARINGS
+from snapshotter.cli.grounds import Grounds
 from snapshotter.session import Session
 from streams import probe
 from streams.buckets.memory import MemoryBucket
@@ -268,43 +269,56 @@ def test_what_could_not_be_removed_is_named(at) -> None:
 
 
 class Interrupts(Remote):
-    """Ctrl-C while objects of the long listing are being written by many threads; again while cleaning."""
+    """A signal while objects of the long listing are being written by many threads; and while cleaning."""
 
-    def __init__(self, again):
+    def __init__(self, number, again):
         super().__init__()
-        self.count, self.again = 0, again
+        self.count, self.number, self.again = 0, number, again
+        self.grounds: list[Grounds] = []
         self.lock = threading.Lock()
 
     def put(self, key, data, **condition):
-        with self.lock:
-            if "long_listing" in key:
+        if "long_listing" in key:
+            with self.lock:
                 self.count += 1
                 if self.count == 60:
-                    os.kill(os.getpid(), signal.SIGINT)
+                    os.kill(os.getpid(), self.number)
+            if self.count >= 60:
+                assert self.grounds[0]._stopped.wait(60)
         return super().put(key, data, **condition)
 
     def delete(self, key):
         with self.lock:
             if self.again and "long_listing" in key:
                 self.again = False
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), self.number)
         super().delete(key)
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_ctrl_c_stops_the_writing_and_cleans_up(again, at) -> None:
-    bucket = Interrupts(again)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_writing_and_what_was_written_is_removed(
+    number, code, again, at, monkeypatch
+) -> None:
+    bucket = Interrupts(number, again)
+
+    def made(*args):
+        bucket.grounds.append(Grounds(*args))
+        return bucket.grounds[0]
+
+    monkeypatch.setattr(deep, "Grounds", made)
     at(bucket)
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     found = run("doctor", "--deep", "memory://x", *QUICK)
-    assert found.code == 130
-    assert bucket.count < 120
+    assert found.code == code
+    assert 60 <= bucket.count < 120
     stands = [key for key in keys_of(bucket) if key not in LEFT]
     told = re.findall(r"could not be removed: (.+)\)", found.err)
     assert set(stands) <= set(told)
     if not again:
         assert stands == told == []
     assert probe.decode(bucket.get(probe.KEY).data).deep is False, "nothing follows from half an examination"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_beside_the_main_thread_no_signal_is_caught(at) -> None:
