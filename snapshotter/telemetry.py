@@ -260,9 +260,12 @@ class Span:
 
     def tell(self, tell: Callable[[api.Span], object]) -> None:
         """Tell the span, where there is one and it is kept."""
+        self._safely(lambda span: tell(span) if span.is_recording() else None)
+
+    def _safely(self, call: Callable[[api.Span], object]) -> None:
         told, telemetry = self.told, self.trace.telemetry
         if told is not None and telemetry is not None:
-            telemetry.safely(lambda: tell(told) if told.is_recording() else None)
+            telemetry.safely(lambda: call(told))
 
     def set(self, attributes: Attributes) -> None:
         """More that is known by now."""
@@ -273,7 +276,8 @@ class Span:
         self.tell(lambda span: span.add_event(name, attributes))
 
     def enter(self) -> None:
-        """Make it current in the caller's context: spans of his own are its children."""
+        """Make it current in the caller's context: spans of his own are its children. So it is also where it
+        is not kept, or they would be traces of their own."""
 
         def attach(_span: api.Span) -> None:
             from opentelemetry import context
@@ -281,7 +285,7 @@ class Span:
             self._around = context.get_current()
             context.attach(self.inside() or self._around)
 
-        self.tell(attach)
+        self._safely(attach)
 
     def leave(self) -> None:
         """Undo `enter`, wherever it is current. No token is used: a stream that a web framework reads leaves
@@ -294,7 +298,7 @@ class Span:
             if otel.get_current_span() is span and self._around is not None:
                 context.attach(self._around)
 
-        self.tell(detach)
+        self._safely(detach)
 
     def end(self, error_type: str | None = None, attributes: Attributes | None = None) -> None:
         """It is over; `error_type` where it failed. Once."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +107,33 @@ def test_a_rebuild_is_one_span_with_the_sums_of_its_tasks(tmp_path: Path, jobs: 
     keys = {key for _, key in told.requests(told.one("snapshotter.rebuild"))}
     assert keys
     assert not [key for key in keys if "chat-" in key]
+
+
+def test_a_rebuild_in_one_process_tells_no_session_either(tmp_path: Path) -> None:
+    """Also where the application's providers are global."""
+    answered(tmp_path, 2)
+    code = f"""
+import snapshotter
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+exporter = InMemorySpanExporter()
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+snapshotter.rebuild({tmp_path.as_uri()!r}, jobs=1)
+found = exporter.get_finished_spans()
+print(found[-1].name, any("chat-" in span.to_json() for span in found))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(Path(snapshotter.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("snapshotter.rebuild False\n", "")
 
 
 def test_a_rebuild_that_cannot_begin_is_an_error() -> None:

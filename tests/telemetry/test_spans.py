@@ -267,6 +267,21 @@ def test_a_worker_that_is_overtaken_in_its_turn_counts_one_fence(place: Watched)
     assert place.told.count("snapshotter.fenced") == 1
 
 
+def test_a_worker_that_is_told_again_and_again_counts_one_fence(place: Watched) -> None:
+    """By an edit within its turn, by the turn's end, and by letting it go."""
+    place.send("u1")
+    slow = place.db.boot(SID)
+    turn = first_turn(slow)
+    place.db.boot(SID, takeover=True).set_state({"mine": True})
+    with pytest.raises(Fenced):
+        slow.set_state({"mine": False})
+    with pytest.raises(Fenced):
+        turn.complete()
+    turn.release("error", Fenced("again"))
+    assert said(place.told.one("snapshotter.turn"), "turn.status") == "open"
+    assert place.told.count("snapshotter.fenced") == 1
+
+
 def test_a_claim_that_is_lost_is_no_turn(place: Watched) -> None:
     place.send("u1")
     slow = place.db.boot(SID)

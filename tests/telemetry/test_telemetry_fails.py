@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 from chat_samples import SID, Place, saying, shape, write_all
+from opentelemetry import trace as otel
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from told import Told
 
+from snapshotter import spans
 from snapshotter.telemetry import Telemetry
 
 ROOT = Path(__file__).parents[2]
@@ -200,17 +203,21 @@ print(*sorted(metric.name for metric in data.metrics))
     ]
 
 
-def test_spans_that_are_not_sampled_cost_no_attributes_and_are_counted() -> None:
-    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-
+def test_spans_that_are_not_sampled_cost_no_attributes_and_are_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     told = Told()
     told.tracing.sampler = ALWAYS_OFF
+    monkeypatch.setattr(spans, "_found", broken)
     place = Place(telemetry=told.telemetry)
     place.send("u1")
     with place.db.boot(SID) as session:
         for turn in session.turns():
             with turn:
+                assert turn.span.told is not None
+                assert otel.get_current_span().get_span_context() == turn.span.told.get_span_context()
                 write_all(turn, saying("hello"))
-    assert told.spans == []
+            assert otel.get_current_span() is otel.INVALID_SPAN
+    assert told.spans == caplog.records == []
     assert told.count("snapshotter.requests") == len(place.bucket.calls)
     assert told.count("snapshotter.turns") == 1
