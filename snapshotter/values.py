@@ -134,7 +134,7 @@ def is_named(data: bytes, name: str) -> bool:
 def fill(store: Store, sid: str, records: Sequence[Record], *, lenient: bool = False) -> list[Record]:
     """The records with what their references stand for put in its place; `ref` stays beside it. `lenient`:
     a record whose value is missing or corrupt, or that the caller may not read, is left as it is."""
-    calls = [partial(_filled, store, sid, record, lenient) for record in records if _refers(record)]
+    calls = [partial(_filled, store, sid, record, lenient) for record in records if refers(record)]
     if not calls:
         return list(records)
     found = {record["id"]: record for record in store.gather(calls)}
@@ -171,7 +171,10 @@ def size_of(record: Record) -> int:
     return sum(ref["bytes"] for ref in refs)
 
 
-def _refers(record: Record) -> bool:
+def refers(record: Record) -> bool:
+    """Whether something of it is stored apart and not put back in its place."""
+    if "ref" not in record and "messages" not in record:
+        return False  # nearly all of a log
     held = held_apart(record)
     return held not in record if held is not None else any(map(ref_in, _listed(record)))
 

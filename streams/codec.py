@@ -20,6 +20,7 @@ where it was seen. An empty object is what a deletion left: absent.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any, NoReturn
 from zlib import crc32
 
@@ -33,13 +34,20 @@ from streams.records import MAX_SEGMENT, VERSION, Header, Record, Segment
 
 _HCRC = b',"hcrc":'
 _INTS = frozenset({int})
-_HEADER = {
-    **dict.fromkeys(("first", "last", "crc"), _INTS),
-    **dict.fromkeys(("log", "nonce"), frozenset({str})),
-    **dict.fromkeys(("epoch", "lease"), frozenset({int, type(None)})),
-    **dict.fromkeys(("run", "prev"), frozenset({str, type(None)})),
+_NONE = type(None)
+_HEADER: dict[str, tuple[type, ...]] = {
+    "log": (str,),
+    "first": (int,),
+    "last": (int,),
+    "nonce": (str,),
+    "crc": (int,),
+    "epoch": (int, _NONE),
+    "run": (str, _NONE),
+    "prev": (str, _NONE),
+    "lease": (int, _NONE),
 }
-"""The fields of a header beside `v`, and the types that each may have; None where it may be left out."""
+"""The fields of a header behind `v`, and the types that each may have; None where it may be left out."""
+_SOUND = frozenset(product(*_HEADER.values()))
 
 
 def encode_segment(
@@ -175,37 +183,28 @@ def _decode_header(line: bytes, key: str) -> Header:
         )
     if version != VERSION or type(version) is not int:
         _corrupt(key, 0, "its first line is no header")
-    if "hcrc" in fields:
-        head, _, _ = line.rpartition(_HCRC)
-        if crc32(head) != fields["hcrc"] or type(fields["hcrc"]) is not int:
-            _corrupt(key, 0, "its header does not match its own checksum")
-    problem = _problem(fields)
+    hcrc = fields.get("hcrc")
+    if "hcrc" in fields and (type(hcrc) is not int or crc32(line[: line.rfind(_HCRC)]) != hcrc):
+        _corrupt(key, 0, "its header does not match its own checksum")
+    found: list[Any] = [fields.get(name) for name in _HEADER]
+    header = Header(VERSION, *found)
+    problem = _problem(header) if tuple(map(type, found)) in _SOUND else _of_wrong_type(fields)
     if problem:
         _corrupt(key, 0, f"its header has a bad {problem}")
-    return Header(
-        v=VERSION,
-        log=fields["log"],
-        first=fields["first"],
-        last=fields["last"],
-        nonce=fields["nonce"],
-        crc=fields["crc"],
-        epoch=fields.get("epoch"),
-        run=fields.get("run"),
-        prev=fields.get("prev"),
-        lease=fields.get("lease"),
-    )
+    return header
 
 
-def _problem(fields: Record) -> str:
+def _problem(header: Header) -> str:
     """The name of the first header field that cannot be, or ""."""
-    for name, kinds in _HEADER.items():
-        if type(fields.get(name)) not in kinds:
-            return name
-    if fields["log"] not in ("in", "out"):
+    if header.log not in ("in", "out"):
         return "log"
-    if not fields["nonce"]:
+    if not header.nonce:
         return "nonce"
-    return "" if 1 <= fields["first"] <= fields["last"] <= keys.MAX else "range of ids"
+    return "" if 1 <= header.first <= header.last <= keys.MAX else "range of ids"
+
+
+def _of_wrong_type(fields: Record) -> str:
+    return next(name for name, kinds in _HEADER.items() if type(fields.get(name)) not in kinds)
 
 
 def _decode_lines(body: bytes, start: int, key: str) -> list[Record]:

@@ -38,9 +38,10 @@ CAPABILITIES = "capabilities.json"
 _DIGITS = len(str(MAX))
 _SAFE = re.compile(r"[A-Za-z0-9_.-]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-_SID = re.compile(r"(?:[A-Za-z0-9_.-]|%[0-9A-F]{2})+")
+_SEGMENT = r"[A-Za-z0-9_.-]*(?:%[0-9A-F]{2}[A-Za-z0-9_.-]*)*"
+_SID = re.compile(_SEGMENT)
 _NAME = re.compile(r"[0-9a-f]{64}-[A-Za-z0-9_-]{1,64}")
-_NUMBERED = re.compile(r"(in|out|checkpoints)/([^/]+)/([0-9]{16})-([1-9][0-9]{0,15})\.jsonl?")
+_NUMBERED = re.compile(rf"(in|out|checkpoints)/({_SEGMENT})/([0-9]{{16}})-([1-9][0-9]{{0,15}})\.jsonl?")
 
 # The longest key of a session is a block's: sha256 of 64, a nonce of 24 (`Clock.token`).
 _LONGEST = len("blocks/") + len("/") + 64 + len("-") + 24 + len(".json.gz")
@@ -185,7 +186,7 @@ def parse_content(key: str) -> tuple[str, str, str] | None:
 
 def _parse_numbered(key: str, suffix: str) -> tuple[str, str, int] | None:
     found = _NUMBERED.fullmatch(key)
-    if found is None or not key.endswith(suffix) or not _is_sid(found[2]):
+    if found is None or not key.endswith(suffix) or not found[2].strip("."):
         return None
     number = int(found[4])
     return (found[1], found[2], number) if int(found[3]) == MAX - number else None

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .chunks import Chunk, ChunkError, fields_of, is_end_marker, is_transient, mend, validate
+from .chunks import Chunk, ChunkError, fields_of, is_end_marker, is_sound, is_transient, mend, validate
 from .draft import Draft, Input, Open, merged, streamed_fields
 from .tool_parts import (
     Part,
@@ -71,10 +71,15 @@ class Accumulator(Draft):
 
     def apply(self, chunk: Any) -> bool:
         """Apply one chunk; False when it was dropped. Raises ChunkError in strict mode, else nothing."""
-        if self.append(chunk):
-            return True
+        return self.append(chunk) or self.take(chunk)
+
+    def take(self, chunk: Any) -> bool:
+        """As `apply`, a chunk that `append` did not take."""
         self.at += 1
-        accepted = self._accept(chunk)
+        if not self.strict and type(chunk) is dict and type(chunk.get("type")) is str and is_sound(chunk):
+            accepted: Chunk | None = chunk
+        else:
+            accepted = self._accept(chunk)
         if accepted is None:
             return False
         return _HANDLERS.get(accepted["type"], Accumulator._data)(self, accepted)

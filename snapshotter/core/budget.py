@@ -241,8 +241,9 @@ class Ledger:
         self._pass(_time(record, self._last))
 
     def _pass(self, now: int) -> None:
-        if self._live is not None and not self._calls:
-            self._live.silence += min(max(0, now - self._last), LONGEST_GAP_MS)
+        gap = now - self._last
+        if gap > 0 and self._live is not None and not self._calls:
+            self._live.silence += gap if gap < LONGEST_GAP_MS else LONGEST_GAP_MS
         self._last = now
 
     # -- chunks -------------------------------------------------------------------------------------

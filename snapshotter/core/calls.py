@@ -85,7 +85,7 @@ def any_waits(message: Message, client_tools: Collection[str] | None = None) -> 
 
 
 def any_unsettled(message: Message) -> bool:
-    return any(not is_settled(part) for _, part in calls_of(message))
+    return any(is_call(part) and not is_settled(part) for part in parts_of(message))
 
 
 def with_part(message: Message, index: int, part: Part) -> Message:

@@ -271,7 +271,14 @@ def _whose(chunk: Chunk) -> str:
     return ""
 
 
-def _is_sound(chunk: Chunk, required: Mapping[str, Check], optional: Mapping[str, Check]) -> bool:
+def is_sound(chunk: Chunk) -> bool:
+    """Whether it is of a type that `FIELDS` has, and each of its fields is what that says. The chunk has a
+    `type` that is text."""
+    fields = FIELDS.get(chunk["type"])
+    return fields is not None and _has_all(chunk, *fields)
+
+
+def _has_all(chunk: Chunk, required: Mapping[str, Check], optional: Mapping[str, Check]) -> bool:
     for name, check in required.items():
         if name not in chunk or not check(chunk[name]):
             return False
@@ -287,7 +294,7 @@ def mend(chunk: Chunk) -> tuple[Chunk | None, str]:
     emitters that drop nulls meant. None where a required field is beyond mending.
     """
     required, optional = fields_of(chunk["type"]) or ({}, {})
-    if _is_sound(chunk, required, optional):
+    if _has_all(chunk, required, optional):
         return chunk, ""
     wrong = [name for name, check in optional.items() if name in chunk and not check(chunk[name])]
     lost = [name for name, check in required.items() if check is _any and name not in chunk]

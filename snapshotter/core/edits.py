@@ -70,7 +70,6 @@ def open_turn(fold: Fold, record: Record) -> OpenTurn:
     turn = OpenTurn(
         turn=record.get("turn", fold.turn + 1),
         inputs=[entry.id for entry in entries],
-        acc=fold.accumulator({"id": "", "role": "assistant", "parts": []}, 0),
     )
     turn.take(record)
     fresh = [entry for entry in entries if entry.id not in fold.placed]

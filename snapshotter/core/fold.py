@@ -114,16 +114,21 @@ class Fold:
         chunk = record.get("chunk")
         if chunk is None:
             edits.check_named(self, record)
-        self._record = number
         if chunk is not None:
-            if self.open is not None and type(chunk) is dict:
-                self.budget.chunk(record.get("ts"), chunk)
-            kept = self.chunk(number, chunk)
+            kept = self._stored(number, record, chunk)
             self.cursor = last
             return kept
+        self._record = number
         known = self._control(record)
         self.cursor = last
         return known
+
+    def _stored(self, number: int, record: Record, chunk: Any) -> bool:
+        """Apply the chunk that a record holds."""
+        self._record = number
+        if self.open is not None and type(chunk) is dict:
+            self.budget.chunk(record.get("ts"), chunk)
+        return self.chunk(number, chunk)
 
     def replay(self, records: Iterable[Record]) -> None:
         """Apply records in order, as `apply` does. Nearly all of a log are plain deltas of the open message:
@@ -147,7 +152,11 @@ class Fold:
                 continue
             budget.quiet_until(last)
             self.cursor = expect - 1
-            self.apply(record)
+            if chunk is not None and record["id"] == expect and "cuts" not in record:
+                self._stored(expect, record, chunk)
+                self.cursor = expect
+            else:
+                self.apply(record)
             expect = self.cursor + 1
             append = self.open.acc.append if self.open is not None else _never
             last, due = budget.quiet()
@@ -189,9 +198,9 @@ class Fold:
             self._start(turn, number, chunk)
             kept = True
         elif kind in _OUTPUTS and type(call) is str and turn.acc.find_call(call) is None:
-            kept = late_output(self, turn, chunk) or turn.acc.apply(chunk)
+            kept = late_output(self, turn, chunk) or turn.acc.take(chunk)
         else:
-            kept = turn.acc.apply(chunk)
+            kept = turn.acc.take(chunk)
         if kept and kind in _NOTED:
             turn.note(kind, chunk)
         return kept

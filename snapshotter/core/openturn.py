@@ -30,14 +30,15 @@ def _names(value: Any) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class OpenTurn:
-    """A turn between its turn-start and its turn-complete. `slot` is the chain position of the message
-    that a continue turn extends in its place; None when the turn's message stands at the end. `progress`
-    has, by the place of its part, each call of earlier attempts that was cut off after it had shown some.
-    `after` has what was spent while the turn was open: user messages under their ids, and edits."""
+    """A turn between its turn-start and its turn-complete. `acc` is there once its message opens. `slot` is
+    the chain position of the message that a continue turn extends in its place; None when the turn's
+    message stands at the end. `progress` has, by the place of its part, each call of earlier attempts that
+    was cut off after it had shown some. `after` has what was spent while the turn was open: user messages
+    under their ids, and edits."""
 
     turn: int
     inputs: list[int]
-    acc: Accumulator
+    acc: Accumulator = field(init=False)
     attempt: int = 1
     mode: str = "fresh"
     seen: int = 0

@@ -135,7 +135,10 @@ def _windows(places: Sequence[Place]) -> Iterator[list[Place]]:
 
 
 def _filled(store: Store, sid: str, segments: list[Segment]) -> list[Segment]:
-    records = values.fill(store, sid, [record for segment in segments for record in segment.records])
+    records = [record for segment in segments for record in segment.records]
+    if not any(map(values.refers, records)):
+        return segments
+    records = values.fill(store, sid, records)
     found, start = [], 0
     for segment in segments:
         end = start + len(segment.records)
