@@ -1,6 +1,7 @@
 """`python -m benchmarks [name …] [--json FILE]`: run the benchmarks, print their tables.
 
 `python -m benchmarks peers [--help]`: beside others, a report of its own.
+`python -m benchmarks load [--help]`: many sessions, turns and records, a report of its own.
 """
 
 from __future__ import annotations
@@ -28,10 +29,8 @@ NAMES = (
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["peers"]:  # has options of its own, and takes a quarter of an hour
-        from benchmarks.peers.command import main as peers
-
-        peers(sys.argv[2:])
+    if sys.argv[1:2] in (["peers"], ["load"]):  # have options of their own, and take a quarter of an hour
+        importlib.import_module(f"benchmarks.{sys.argv[1]}.command").main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"which ones: {', '.join(NAMES)}; all by default")

@@ -30,16 +30,20 @@ PAUSE = 150  # seconds between two turns: a sender looks at what came in the las
 class Growth:
     """One session, answered turn by turn. `written`: bytes by what was written: in, out, blocks …; `sender`
     and `worker`: what each of the two has asked of the store. `chunks` makes the answer to a turn. `onward`:
-    a growth that this one begins as a copy of, on the same clock."""
+    a growth that this one begins as a copy of, on the same clock. `asked`: bytes of each question."""
 
     def __init__(
-        self, chunks: Callable[[int], Iterator[Chunk]] = peers_turn, onward: Growth | None = None
+        self,
+        chunks: Callable[[int], Iterator[Chunk]] = peers_turn,
+        onward: Growth | None = None,
+        asked: int = QUESTION,
     ) -> None:
         self.clock: VirtualClock = VirtualClock() if onward is None else onward.clock
         self.space: Space = Space() if onward is None else copied(onward.space)
         self.written: Counter[str] = Counter()
         self.turns: int = 0 if onward is None else onward.turns
         self._chunks = chunks
+        self._asked = asked
         self._sending, self._sender = self._opened()
         self._working, self._worker = self._opened()
 
@@ -59,14 +63,14 @@ class Growth:
         return self._working.bill
 
     def _send(self) -> None:
-        self._sender.send(SID, question(self.turns + 1, QUESTION))
+        self._sender.send(SID, question(self.turns + 1, self._asked))
 
     def queued(self, turns: int) -> Bill:
         """What so many further turns ask of the store, each by a worker of its own, behind its boot: it got a
         receipt from a queue, answers, looks once more, and ends."""
         found = Bill()
         for _ in range(turns):
-            receipt = self._sender.send(SID, question(self.turns + 1, QUESTION))
+            receipt = self._sender.send(SID, question(self.turns + 1, self._asked))
             with self._worker.boot(SID, window=WINDOW, receipt=receipt) as session:
                 booted = self.worker.copy()
                 for turn in session.turns():
