@@ -162,9 +162,16 @@ def require(capabilities: Capabilities, *, allow_unfenced: bool = False) -> None
     if lacking is not None:
         raise Unsupported(lacking)
     if not capabilities.create:
-        logger.warning("the store ignores If-None-Match: two workers on one session would go unnoticed")
+        logger.warning(
+            "the store ignores If-None-Match: two workers on one session would go unnoticed",
+            extra={"event": "store-unfenced"},
+        )
     if not capabilities.replace:
-        logger.warning("the store does not replace under If-Match (etag: %s)", capabilities.etag)
+        logger.warning(
+            "the store does not replace under If-Match (etag: %s)",
+            capabilities.etag,
+            extra={"event": "store-no-replace"},
+        )
 
 
 def ensure(store: Store, *, allow_unfenced: bool = False) -> Capabilities | None:
@@ -245,7 +252,8 @@ class _Trial:
             try:
                 self._store.delete(key)
             except StreamError as error:
-                logger.warning("the probe's key %s could not be deleted: %s", key, error)
+                left = {"event": "probe-key-left", "key": key}
+                logger.warning("the probe's key %s could not be deleted: %s", key, error, extra=left)
 
     def creates(self) -> bool:
         key = self._key("create")

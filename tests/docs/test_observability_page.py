@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from snapshotter import Telemetry
 from streams.testing.clocks import FakeClock
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
 NAME = re.compile(r"""["'](snapshotter\.[a-z_.]+)["']""")
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 SOURCES = ("spans", "telemetry", "watched")
 
 
@@ -61,10 +66,36 @@ def test_every_name_that_the_code_tells_stands_there() -> None:
     assert missing == set()
 
 
+def logging_calls() -> Iterator[tuple[str, ast.Call]]:
+    """Each call of a logger's in the package, and where it stands."""
+    for package in ("snapshotter", "streams"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    owner = node.func.value
+                    if (
+                        isinstance(owner, ast.Name)
+                        and owner.id in ("log", "logger")
+                        and node.func.attr in LEVELS
+                    ):
+                        yield f"{path.name}:{node.lineno}", node
+
+
+def test_every_record_that_is_logged_has_fields() -> None:
+    calls = dict(logging_calls())
+    assert len(calls) >= 10
+    bare = [place for place, call in calls.items() if "extra" not in {word.arg for word in call.keywords}]
+    assert bare == []
+
+
+def test_every_event_that_is_logged_stands_there() -> None:
+    sources = [path for package in ("snapshotter", "streams") for path in (ROOT / package).rglob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    events = set(re.findall(r'"event": "([a-z-]+)"', text)) | set(re.findall(r'_fields\(\s*"([a-z]+)"', text))
+    assert events >= {"boot", "turn", "overtaken", "store-unfenced"}
+    assert [event for event in sorted(events) if f"`{event}`" not in PAGE] == []
+
+
 def test_every_option_stands_there() -> None:
-    import inspect
-
-    from snapshotter import Telemetry
-
     for name in inspect.signature(Telemetry).parameters:
         assert f"`{name}`" in PAGE

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chat_samples import SID, call, first_turn, result, saying, user, write_all
 from opentelemetry.sdk.trace import ReadableSpan
-from told import Told, Watched
+from told import VERBS, Told, Watched
 
 from snapshotter import ChatRecovery
 from snapshotter.database import Database
@@ -197,6 +197,25 @@ def test_the_store_is_named_in_the_words_of_the_conventions(url: str, said: dict
     found = dict(told.one("GET").attributes or {})
     known = {"db.operation.name": "GET", "snapshotter.key": "in/s/1", "snapshotter.outcome": "absent"}
     assert found == {**known, **(said or {"db.system.name": "other"})}
+
+
+def test_over_every_store_each_request_is_a_span(backend: Any) -> None:
+    told = Told()
+    bucket = FaultyBucket(backend.connect())
+    with Database(bucket, telemetry=told.telemetry) as db, told.tracer.start_as_current_span("worker"):
+        receipt = db.send(SID, "hi")
+        with db.boot(receipt=receipt) as session:
+            for turn in session.turns():
+                with turn:
+                    write_all(turn, saying("hello"))
+    asked = [(VERBS[call.verb], call.key) for call in bucket.calls]
+    assert sorted(told.requests(told.one("worker"))) == sorted(asked) != []
+    said = dict(told.named("GET")[0].attributes or {})
+    driver = backend.name.partition("-")[0]
+    assert said["db.system.name"] == {"obstore": "s3"}.get(driver, driver)
+    remote = driver not in ("memory", "file")
+    assert ("server.port" in said) == remote
+    assert said.get("aws.s3.key", "").endswith(said["snapshotter.key"]) == remote
 
 
 def test_the_watched_bucket_is_the_same_bucket() -> None:

@@ -171,6 +171,15 @@ def test_an_interrupted_turn_is_told_by_the_next_boot(place: Watched) -> None:
         assert told.count("snapshotter.recoveries", snapshotter__recovery__kind=kind) == 1
 
 
+def test_segments_are_those_of_the_logs_and_not_the_snapshot(place: Watched) -> None:
+    place.send("u1")
+    place.answer()
+    place.told.forget()
+    place.db.boot(SID).close()
+    boot = place.told.one("snapshotter.boot")
+    assert (said(boot, "segments"), said(boot, "requests.get")) == (0, 1)
+
+
 def test_a_pause_before_the_next_attempt_is_an_event_of_the_boot() -> None:
     place = Watched(recovery=ChatRecovery(stable_timeout=0))
     place.send("u1")
