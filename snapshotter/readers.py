@@ -13,11 +13,13 @@ from typing import Any
 from streams import keys
 from streams.store import Store
 
-from . import following, histories
+from . import blocks, following, histories
+from .core.blocks import Block
 from .core.calls import Message
 from .core.fold import Fold
 from .following import Event, Follower
 from .loading import Loaded
+from .values import Shelved
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,11 @@ class Readers(ABC):
         def read(window: int | None) -> Fold:
             return self.load(session_id, window=window).fold
 
-        return histories.read_page(read, limit, before)
+        def fetch(wanted: list[Block]) -> list[list[Message]]:
+            sid = self.sid(session_id)
+            return Shelved(self.store, sid).lists(blocks.read(self.store, sid, wanted))
+
+        return histories.read_page(read, fetch, limit, before)
 
     def follow(
         self,
