@@ -25,6 +25,7 @@ NAMES = (
     "coldstart",
     "drivers",
     "sizes",
+    "telling",
 )
 
 
