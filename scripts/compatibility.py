@@ -45,7 +45,7 @@ class Outcome:
 
 def examine(server: Running, scheme: str, *options: str) -> dict[str, Any]:
     """What `doctor --deep` says of the server. Raises RuntimeError where it says nothing."""
-    url = server.url(scheme, f"doctor-{scheme.replace('+', '-')}")
+    url = server.url(scheme, _root(scheme))
     done = subprocess.run(
         [sys.executable, "-m", "snapshotter", "doctor", "--deep", "--json", *options, url],
         capture_output=True,
@@ -62,13 +62,17 @@ def examine(server: Running, scheme: str, *options: str) -> dict[str, Any]:
 
 
 def sessions(server: Running, scheme: str) -> tuple[str, str]:
-    """How a session with a killed worker goes: as it is, and where unfenced work is allowed."""
+    """How a session with a killed worker goes in the root that was examined: as it is, and with unfenced work
+    allowed."""
+    url, environment = server.url(scheme, _root(scheme)), server.environment()
+    return (
+        killed_turn(url, "plain", environment, unfenced=False),
+        killed_turn(url, "unfenced", environment, unfenced=True),
+    )
 
-    def run(unfenced: bool) -> str:
-        url = server.url(scheme, f"doctor-{scheme.replace('+', '-')}/session-{int(unfenced)}")
-        return killed_turn(url, server.environment(), unfenced=unfenced)
 
-    return run(False), run(True)
+def _root(scheme: str) -> str:
+    return f"by-{scheme.replace('+', '-')}"
 
 
 def try_driver(name: str, server: Running, scheme: str, outcome: Outcome) -> None:
@@ -84,7 +88,7 @@ def try_driver(name: str, server: Running, scheme: str, outcome: Outcome) -> Non
     where = f"{name} by {DRIVERS[scheme]}"
     if expected.get(verdict) != (plain, unfenced):
         outcome.wrong.append(f"{where}: it is {verdict}, and sessions came to {plain}, {unfenced}")
-    if found.get("left"):
+    if found.get("left") and verdict != "refused":
         outcome.wrong.append(f"{where}: left behind: {', '.join(found['left'])}")
     row = (
         STORES[name].name,

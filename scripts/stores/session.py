@@ -1,7 +1,7 @@
 """A short real session on a store: a worker is killed in the middle of a turn, and the next one ends it.
 
-    python session.py begin URL [--unfenced]    asks, answers half, says "durable", and waits to be killed
-    python session.py end URL [--unfenced]      boots, carries on, and prints what the history is then
+    python session.py begin URL ID [--unfenced]    asks, answers half, says "durable", and waits to be killed
+    python session.py end URL ID [--unfenced]      boots, carries on, and prints what the history is then
 
 `killed_turn` does both, in processes of their own, and judges. The kill is a SIGKILL.
 """
@@ -15,15 +15,14 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-SESSION = "compatibility"
 _SECONDS = 120
 _TOOL = {"toolCallId": "c1", "toolName": "book", "input": {"to": "OSL"}}
 
 
-def killed_turn(url: str, environment: Mapping[str, str], *, unfenced: bool) -> str:
+def killed_turn(url: str, session: str, environment: Mapping[str, str], *, unfenced: bool) -> str:
     """`completed`, or the name of the error that the store's lack is told by. Raises RuntimeError where the
     session went wrong without being told."""
-    flag = ["--unfenced"] if unfenced else []
+    flag = [session, *(["--unfenced"] if unfenced else [])]
     command = [sys.executable, __file__, "begin", url, *flag]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(environment)) as first:
         assert first.stdout is not None
@@ -58,9 +57,9 @@ def _told(said: str, who: str) -> str:
     return said.removeprefix("error ")
 
 
-def _begin(db: Any) -> None:
-    db.send(SESSION, "Book me a flight to Oslo.")
-    turn = next(db.boot(SESSION).turns())
+def _begin(db: Any, session_id: str) -> None:
+    db.send(session_id, "Book me a flight to Oslo.")
+    turn = next(db.boot(session_id).turns())
     for chunk in (
         {"type": "start"},
         {"type": "start-step"},
@@ -77,8 +76,8 @@ def _begin(db: Any) -> None:
     sys.stdin.read()  # the kill comes first
 
 
-def _end(db: Any) -> None:
-    with db.boot(SESSION, takeover=True) as session:
+def _end(db: Any, session_id: str) -> None:
+    with db.boot(session_id, takeover=True) as session:
         for turn in session.turns():
             with turn:
                 for chunk in (
@@ -91,7 +90,7 @@ def _end(db: Any) -> None:
                     {"type": "finish", "finishReason": "stop"},
                 ):
                     turn.write(chunk)
-    print(json.dumps(db.history(SESSION)))
+    print(json.dumps(db.history(session_id)))
 
 
 def main() -> int:
@@ -100,6 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("part", choices=("begin", "end"))
     parser.add_argument("url")
+    parser.add_argument("session", metavar="id")
     parser.add_argument("--unfenced", action="store_true")
     args = parser.parse_args()
     at_once = snapshotter.ChatRecovery(max_backoff=0)
@@ -107,7 +107,7 @@ def main() -> int:
         with snapshotter.open(
             args.url, durability="live", allow_unfenced=args.unfenced, recovery=at_once
         ) as db:
-            (_begin if args.part == "begin" else _end)(db)
+            (_begin if args.part == "begin" else _end)(db, args.session)
     except snapshotter.StreamError as error:
         print(f"error {type(error).__name__}")
         print(error, file=sys.stderr)

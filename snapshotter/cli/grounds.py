@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import unquote, urlsplit
 
-from snapshotter.errors import InvalidId, StreamError
+from snapshotter.errors import AccessDenied, CredentialsExpired, InvalidId, StreamError
 from snapshotter.saving import match_of
 from snapshotter.signals import Terminated
 from streams.buckets.base import Blob, Bucket, Copying, Entry, Head, Page, Written
@@ -94,7 +94,7 @@ class Grounds:
             self._keys.add(key)
 
     def never(self, key: str) -> None:
-        """No object can have this key."""
+        """The write of this key was refused as such; where others of it were not, the listing shows it."""
         with self._lock:
             self._keys.discard(key)
 
@@ -168,7 +168,7 @@ class _Part:
         match = None if if_match is None else match_of(if_match, self._grounds.etags)
         try:
             return self._inner.put(self._root + key, data, if_absent=if_absent, if_match=match, nonce=nonce)
-        except InvalidId:
+        except (InvalidId, AccessDenied, CredentialsExpired):
             self._grounds.never(self._root + key)
             raise
 
