@@ -66,7 +66,7 @@ class Clock(Protocol):
 
 class SystemClock:
     """The real clock. One instance may be shared by any number of threads. `parallel`: how many calls run at
-    once; as many as the drivers keep connections, so that the parts of a long history are one round trip."""
+    once; no more than the drivers keep connections, so the parts of a long history are one round trip."""
 
     def __init__(self, parallel: int = 32) -> None:
         self._parallel = parallel

@@ -32,7 +32,7 @@ from streams.errors import (
 
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 5.0  # a third of the shortest lease: a repeated append must fit into it
-CONNECTIONS = 32
+CONNECTIONS = 256  # kept open for the next requests: those of a few hundred sessions in one process
 DEFAULT_REGION = "us-east-1"
 META_NONCE = "nonce"
 DIRECTORY = "--x-s3"  # so end the names of directory buckets
