@@ -20,6 +20,7 @@ from .telemetry import ERROR_TYPE, Telemetry, Trace, type_of
 
 if TYPE_CHECKING:
     from opentelemetry import trace as api
+    from opentelemetry.context import Context
 
 T = TypeVar("T")
 
@@ -58,9 +59,9 @@ class WatchedBucket:
     def __init__(self, inner: Bucket, telemetry: Telemetry, trace: Trace) -> None:
         self.inner = inner
         self.trace = trace
-        self._telemetry = telemetry
-        self._place = telemetry.safely(lambda: _Place(inner.url)) or _Place("")
-        self._unanswered = threading.local()
+        self.telemetry = telemetry
+        self.place = telemetry.safely(lambda: _Place(inner.url)) or _Place("")
+        self.last = _Last()
 
     @property
     def url(self) -> str:
@@ -104,8 +105,7 @@ class WatchedBucket:
         self.inner.close()
 
     def _request(self, verb: str, key: str, call: Callable[[], T], sent: int | None = None) -> T:
-        telemetry = self._telemetry
-        if telemetry.tracer is None and telemetry.meters is None:
+        if self.telemetry.tracer is None and self.telemetry.meters is None:
             return call()
         request = _Request(self, verb, key, sent)
         try:
@@ -115,38 +115,6 @@ class WatchedBucket:
             raise
         request.answered(found)
         return found
-
-    def begin(self, verb: str, key: str, resent: int) -> api.Span | None:
-        """The span of a request, current from now on; None where none is made."""
-        tracer = self._telemetry.tracer
-        if tracer is None or not self._telemetry.requests:
-            return None
-        from opentelemetry import context
-        from opentelemetry import trace as otel
-
-        scope = self.trace.scope
-        around = scope.inside() if scope is not None else None
-        if not otel.get_current_span(around).get_span_context().is_valid:
-            return None
-        shown = key if self._telemetry.session_ids else _without_session(key)
-        attributes = {"db.operation.name": verb, **self._place.attributes, **self._place.of_key(verb, shown)}
-        if resent:
-            attributes["snapshotter.resend_count"] = resent
-        span = tracer.start_span(verb, around, kind=otel.SpanKind.CLIENT, attributes=attributes)
-        context.attach(otel.set_span_in_context(span, around))
-        return span
-
-    def resent(self, verb: str, key: str) -> int:
-        """How often this thread has just asked the same and got no answer."""
-        same: dict[tuple[str, str], int] = getattr(self._unanswered, "same", {})
-        return same.get((verb, key), 0)
-
-    def note(self, verb: str, key: str, unanswered: int) -> None:
-        self._unanswered.same = {(verb, key): unanswered} if unanswered else {}
-
-    @property
-    def metric_attributes(self) -> dict[str, Any]:
-        return self._place.attributes
 
 
 class WatchedCopying(WatchedBucket):
@@ -158,25 +126,46 @@ class WatchedCopying(WatchedBucket):
         return self._request("COPY", target, lambda: bool(self.inner.copy(source, target)))
 
 
+class _Last(threading.local):
+    """What this thread asked last and got no answer to, and how often in a row."""
+
+    asked: tuple[str, str] | None = None
+    times = 0
+
+
 class _Request:
     """One request. Nothing that it does raises."""
 
     def __init__(self, bucket: WatchedBucket, verb: str, key: str, sent: int | None) -> None:
         self._bucket = bucket
         self._verb, self._key, self._sent = verb, key, sent
-        self._telemetry = bucket._telemetry
-        self._resent = bucket.resent(verb, key)
-        self._around: Any = None
+        self._telemetry = bucket.telemetry
+        self._resent = bucket.last.times if bucket.last.asked == (verb, key) else 0
+        self._around: Context | None = None
         self._span = self._telemetry.safely(self._begin)
         self._began = bucket.trace.clock.monotonic()
 
     def _begin(self) -> api.Span | None:
-        if self._telemetry.tracer is None:
+        """Its span, current from now on; None where none is made."""
+        tracer = self._telemetry.tracer
+        if tracer is None or not self._telemetry.requests:
             return None
         from opentelemetry import context
+        from opentelemetry import trace as otel
 
+        scope = self._bucket.trace.scope
+        parent = scope.inside() if scope is not None else None
+        if not otel.get_current_span(parent).get_span_context().is_valid:
+            return None
+        shown = self._key if self._telemetry.session_ids else _without_session(self._key)
+        place = self._bucket.place
+        attributes = {"db.operation.name": self._verb, **place.attributes, **place.of_key(self._verb, shown)}
+        if self._resent:
+            attributes["snapshotter.resend_count"] = self._resent
+        span = tracer.start_span(self._verb, parent, kind=otel.SpanKind.CLIENT, attributes=attributes)
         self._around = context.get_current()
-        return self._bucket.begin(self._verb, self._key, self._resent)
+        context.attach(otel.set_span_in_context(span, parent))
+        return span
 
     def answered(self, found: object) -> None:
         """It was answered. An object that is not there is an answer."""
@@ -202,19 +191,20 @@ class _Request:
 
     def _done(self, outcome: str, error_type: str | None, more: dict[str, int], received: int | None) -> None:
         seconds = self._bucket.trace.clock.monotonic() - self._began
-        unanswered = outcome in ("unanswered", "throttled")
-        self._bucket.note(self._verb, self._key, self._resent + 1 if unanswered else 0)
+        again = outcome in ("unanswered", "throttled")
+        last = self._bucket.last
+        last.asked, last.times = ((self._verb, self._key), self._resent + 1) if again else (None, 0)
         self._telemetry.safely(lambda: self._end_span(outcome, error_type, more))
         self._telemetry.safely(lambda: self._measure(outcome, error_type, seconds, received))
 
     def _end_span(self, outcome: str, error_type: str | None, more: dict[str, int]) -> None:
-        span = self._span
-        if span is None:
+        span, around = self._span, self._around
+        if span is None or around is None:
             return
         from opentelemetry import context
         from opentelemetry.trace import Status, StatusCode
 
-        context.attach(self._around)
+        context.attach(around)
         try:
             span.set_attributes({"snapshotter.outcome": outcome, **more})
             if error_type is not None:
@@ -227,7 +217,7 @@ class _Request:
         meters = self._telemetry.meters
         if meters is None:
             return
-        said = {"db.operation.name": self._verb, **self._bucket.metric_attributes}
+        said = {"db.operation.name": self._verb, **self._bucket.place.attributes}
         failed = {} if error_type is None else {ERROR_TYPE: error_type}
         meters.request_seconds.record(seconds, {**said, **failed})
         meters.requests.add(1, {**said, "snapshotter.outcome": outcome})
