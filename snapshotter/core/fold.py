@@ -258,7 +258,9 @@ class Fold:
             self.note("turn-left-open", f"turn {turn.turn} was open; closed as interrupted")
             self._close("interrupted", {})
         turn = edits.open_turn(self, record)
-        running = [part["toolCallId"] for _, part in calls_of(turn.current()) if granted(part)]
+        # Only a message that is continued has calls already.
+        calls = calls_of(turn.current()) if turn.seed else ()
+        running = [part["toolCallId"] for _, part in calls if granted(part)]
         self.budget.start(record, turn.turn, turn.inputs, again=False, running=running)
 
     def _rename(self, turn: OpenTurn, record: Record) -> None:
@@ -306,8 +308,10 @@ class Fold:
         self.budget.close(status, turn.message_id)
         self.inputs.apply(turn.inputs)
         edits.place_after(self, turn.after)
-        inputs = {number: turn.placed.get(number, "") for number in turn.inputs}
-        self.placed = {**self.placed, **inputs} if status == "interrupted" else {}
+        if status == "interrupted":
+            self.placed = {**self.placed, **{number: turn.placed.get(number, "") for number in turn.inputs}}
+        else:
+            self.placed = {}
         if status != "completed":
             self.unfinished = [*self.unfinished, *(m["id"] for m in keep)][-_UNFINISHED:]
         self.last_turn = {"turn": turn.turn, "status": status, "messageId": turn.message_id}
