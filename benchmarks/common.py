@@ -53,15 +53,19 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
 
 
-def rounds(calls: Mapping[str, Callable[[], object]], times: int = 9) -> dict[str, list[float]]:
+def rounds(
+    calls: Mapping[str, Callable[[], object]],
+    times: int = 9,
+    timer: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Seconds of each call in each round, after one round of warm-up."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(times + 1):
         for name, call in calls.items():
-            began = time.perf_counter()
+            began = timer()
             call()
             if number:
-                taken[name].append(time.perf_counter() - began)
+                taken[name].append(timer() - began)
     return taken
 
 

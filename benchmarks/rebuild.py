@@ -8,6 +8,10 @@ to `orjson.loads`; checks, the fold, and the comparison with the stored snapshot
 The corpus is `scripts/make_corpus.py`'s, in a folder (whose files are in the page cache: fetching them costs
 next to nothing, so the fold shows most) and on a real S3 server (SeaweedFS, by minio-py) on this machine,
 which needs some of its cores for itself.
+
+A second table says where the time of one process over a folder goes: the CPU of each part by itself, of the
+sessions whose logs are whole. Fetching, parsing, the checks of a segment and the fold are what no rebuild can
+do without; so it says what the fold alone leaves of the bound, too.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -25,14 +30,20 @@ from typing import Any
 import orjson
 
 from benchmarks.common import ROOT, Table, median, ratio, rounds
+from snapshotter import sameness
 from snapshotter.agreeing import newest_inputs
+from snapshotter.core.fold import Fold
+from snapshotter.core.snapshot import restore
 from snapshotter.database import Database
-from snapshotter.rebuilding import rebuild
+from snapshotter.rebuilding import Options, rebuild, rebuild_some
 from snapshotter.rebuilding.executors import Inline, processes
 from snapshotter.rebuilding.threads import REQUESTS, PooledClock, Reader, is_at_hand
 from snapshotter.rebuilding.threads import SESSIONS as SESSIONS_AHEAD
+from snapshotter.shelf import inline
 from streams import keys, log
 from streams.buckets.url import open_bucket
+from streams.codec import decode_segment
+from streams.records import Segment
 from streams.store import Store
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -114,13 +125,16 @@ def run() -> list[Table]:
         ),
         note=f"{SESSIONS} sessions, each compared with its stored snapshot. `bound` in sessions/s.",
     )
+    tables = [table]
     stores: dict[str, Callable[[], Any]] = {"folder": foldered, "SeaweedFS": served}
     for store, opened in stores.items():
         with opened() as url:
             make_corpus.make(url, SESSIONS, seed=1)
             for jobs in (1, 2):
                 table.rows.append((store, jobs, *_measured(url, jobs)))
-    return [table]
+            if is_at_hand(url):
+                tables.append(_parts(url))
+    return tables
 
 
 def _measured(url: str, jobs: int) -> tuple[float, ...]:
@@ -139,3 +153,84 @@ def _measured(url: str, jobs: int) -> tuple[float, ...]:
     counts = (SESSIONS, summary.sums["turns"], summary.sums["bytes"] / 1e6, summary.sums["requests"])
     share = f"{100 * ratio(taken, 'bound', 'rebuild'):.0f} %"
     return (*(number / seconds for number in counts), share, SESSIONS / median(taken["bound"]))  # type: ignore[return-value]
+
+
+class _Whole:
+    """Sessions whose logs are whole, in parts that were made before, so that each can be timed alone."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._clock = PooledClock(1)
+        self._db = Database(open_bucket(url, clock=self._clock), self._clock)
+        plans = (make_corpus.planned(1, number) for number in range(SESSIONS))
+        self._names = [plan.name for plan in plans if plan.kind not in ("engine", "trimmed")]
+        self._blobs = self.fetch()
+        self._segments = self.check()
+        self._folds = self.fold()
+
+    def fetch(self) -> list[list[bytes]]:
+        return [_fetched(self._db, name) for name in self._names]
+
+    def parse(self) -> None:
+        for blobs in self._blobs:
+            _decoded(blobs)
+
+    def check(self) -> list[list[Segment]]:
+        """Headers, checksums, ids; parsing is part of it."""
+        found = [[decode_segment(data) for data in blobs if not _is_snapshot(data)] for blobs in self._blobs]
+        return [[segment for segment in segments if segment is not None] for segments in found]
+
+    def fold(self) -> list[Fold]:
+        folds = []
+        for segments in self._segments:
+            folds.append(fold := Fold())
+            for segment in segments:
+                if segment.header.log == "in":
+                    fold.feed(segment.records[0])
+            for segment in sorted(segments, key=lambda s: s.header.first):
+                if segment.header.log == "out":
+                    fold.replay(segment.records)
+        return folds
+
+    def compare(self) -> None:
+        store = self._db._own_store()
+        for name, fold, blobs in zip(self._names, self._folds, self._blobs, strict=True):
+            for data in filter(_is_snapshot, blobs):
+                stored = restore(inline(store, self._db.sid(name), orjson.loads(data)))
+                list(sameness.differences(sameness.facts(fold), sameness.facts(stored)))
+
+    def rebuild(self) -> None:
+        for at in range(0, len(self._names), CHUNK):
+            rebuild_some(self._url, Options(), self._names[at : at + CHUNK])
+
+
+def _is_snapshot(data: bytes) -> bool:
+    return data.startswith(b'{"version":')
+
+
+def _parts(url: str) -> Table:
+    """What one process does with a folder, part by part."""
+    whole = _Whole(url)
+    calls = {name: getattr(whole, name) for name in ("rebuild", "fetch", "parse", "check", "fold", "compare")}
+    taken = rounds(calls, times=TIMES, timer=time.process_time)
+    share = {name: ratio(taken, name, "rebuild") for name in calls}
+    done = share["fetch"] + share["check"] + share["fold"] + share["compare"]
+    rows = {
+        "find and fetch": share["fetch"],
+        "parse each line": share["parse"],
+        "the checks of segments": share["check"] - share["parse"],
+        "the fold": share["fold"],
+        "restore the snapshots, compare": share["compare"],
+        "the rest: windows, links, results": 1 - done,
+    }
+    bounding = share["fetch"] + share["parse"]
+    table = Table(
+        "Where the time of a rebuild goes",
+        ("part", "ms a session", "of the rebuild"),
+        note="One process, a folder, CPU time. The first two are the bound: the rebuild reaches"
+        f" {100 * bounding:.0f} % of it. Were all free but these two and the fold, it would reach"
+        f" {100 * bounding / (bounding + share['fold']):.0f} %.",
+    )
+    each = 1000 * median(taken["rebuild"]) / len(whole._names)
+    table.rows += [(name, each * part, f"{100 * part:.0f} %") for name, part in rows.items()]
+    return table
