@@ -129,7 +129,7 @@ def load(store: Store, key: str = KEY) -> Capabilities | None:
 def lack(capabilities: Capabilities, *, allow_unfenced: bool = False) -> str | None:
     """Why the engine does not write to a store that keeps no more than this; None where it does."""
     if not capabilities.exact:
-        return "the store changes the bytes of objects; update it, or use another"
+        return "the store does not give back the bytes that were written; update it, or use another"
     if not capabilities.listing:
         return (
             "the store does not list all keys in ascending byte order, after a given one; use another "

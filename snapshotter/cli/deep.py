@@ -44,6 +44,7 @@ _UNREPLACED = (
 )
 _UNLISTED = "the newest part of a log may not be found, and sessions may be missed"
 _ALTERED = "stored history cannot be read back"
+_TORN = "whoever reads an object while it is replaced may get neither the old one nor the new"
 _NOT_PLAIN = "what is stored is not where it should be, or not what it should be"
 _UNDATED = (
     "whether another worker is alive is judged by this machine's clock or by waiting, and maintenance takes "
@@ -59,7 +60,7 @@ BEARINGS: dict[str, tuple[str, str]] = {
     "a_key_is_no_folder": ("", "no key of the engine is the folder of another; nobody else should make one"),
     "bytes_come_back_as_they_were": ("exact", _ALTERED),
     "large_bodies_come_back": ("exact", _ALTERED),
-    "an_object_is_seen_whole_or_not_at_all": ("exact", _ALTERED),
+    "an_object_is_seen_whole_or_not_at_all": ("exact", _TORN),
     "keys_are_taken_literally": ("plain", _NOT_PLAIN),
     "long_names_are_kept": ("", "session ids have to be shorter here than elsewhere"),
     "deletes_are_final_and_repeatable": ("plain", _NOT_PLAIN),

@@ -351,6 +351,12 @@ def test_an_encrypted_root_is_examined_as_it_is_used(at) -> None:
     assert keys_of(bucket) == LEFT
 
 
+def test_the_reference_bucket_lacks_nothing() -> None:
+    found = run("doctor", "--deep", f"memory://deep-{os.urandom(4).hex()}", *QUICK, "--json")
+    assert (found.code, found.json["verdict"], found.json["losses"]) == (0, "fenced", [])
+    assert failed(found.json) == []
+
+
 def test_a_folder_is_left_without_folders(tmp_path: Path) -> None:
     root = tmp_path / "root"
     found = run("doctor", "--deep", root, *QUICK, "--json")
