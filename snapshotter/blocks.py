@@ -11,7 +11,9 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import orjson
 
@@ -22,7 +24,7 @@ from streams.store import Store
 
 from .core.blocks import Block
 from .core.calls import Message
-from .core.shapes import is_message
+from .core.shapes import LONGEST, is_message
 from .values import is_named, name_of
 
 _GZIP = 16 + zlib.MAX_WBITS
@@ -44,6 +46,15 @@ def put(store: Store, sid: str, data: bytes) -> tuple[str, Written]:
     packed = gzip.compress(data, compresslevel=6, mtime=0)
     name = name_of(packed, nonce)
     return name, store.put_once(keys.block(sid, name), packed, if_absent=True, nonce=nonce, sole=True)
+
+
+def glance(data: bytes) -> list[Any]:
+    """What a block holds of which no snapshot tells; nothing where that cannot be unpacked."""
+    unpacker = zlib.decompressobj(_GZIP)
+    with suppress(zlib.error, orjson.JSONDecodeError):
+        messages = orjson.loads(unpacker.decompress(data, LONGEST))
+        return messages if isinstance(messages, list) else []
+    return []
 
 
 def _read_one(store: Store, sid: str, block: Block) -> list[Message]:

@@ -59,8 +59,10 @@ def encode_segment(
     run: str | None = None,
     prev: str | None = None,
     lease: int | None = None,
+    rewritten: str | None = None,
 ) -> bytes:
     """The bytes of a segment of these records, which are in order and have no hole between their ids.
+    `rewritten`: a random text, where this takes the place of the same one with other content.
 
     Raises TooLarge or InvalidValue as `encode_line` does, ValueError when the ids do not go on.
     """
@@ -72,7 +74,18 @@ def encode_segment(
         expect = last_id(record) + 1
         lines.append(encode_line(record))
     first = records[0]["id"]
-    return frame(log, first, expect - 1, lines, nonce=nonce, epoch=epoch, run=run, prev=prev, lease=lease)
+    return frame(
+        log,
+        first,
+        expect - 1,
+        lines,
+        nonce=nonce,
+        epoch=epoch,
+        run=run,
+        prev=prev,
+        lease=lease,
+        rewritten=rewritten,
+    )
 
 
 def frame(
@@ -86,6 +99,7 @@ def frame(
     run: str | None = None,
     prev: str | None = None,
     lease: int | None = None,
+    rewritten: str | None = None,
 ) -> bytes:
     """The bytes of a segment whose records are encoded already and cover the ids `first` to `last`."""
     body = b"\n".join([*lines, b""])
@@ -99,6 +113,7 @@ def frame(
         "nonce": nonce,
         "prev": prev,
         "lease": lease,
+        "rewritten": rewritten,
         "crc": crc32(body),
     }
     head = orjson.dumps({name: value for name, value in fields.items() if value is not None})[:-1]

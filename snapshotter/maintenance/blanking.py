@@ -47,25 +47,28 @@ def blank(message: Message) -> Message:
 
 
 class Blanker:
-    """Blanks one message in the records of a session: the inputs first, oldest first, then the out log.
-    `records` are as stored or with their large values put back in; what is not the message's own comes
-    back as the very same object. `values`: the names of the large values that held some of it."""
+    """Blanks one message in the records of a session, which have their large values put back in: all inputs
+    are fed first, oldest first, then the out log is blanked, then the inputs. What is not the message's own
+    comes back as the very same object. A chunk of no turn, whose beginning a trim that was broken off has
+    deleted, may be anybody's, and is read by nobody any more: it is blanked, too."""
 
     def __init__(self, message_id: str, calls: Iterable[str], fold: Fold) -> None:
         self.message_id = message_id
         self.calls = set(calls)
-        self.values: set[str] = set()
         self.inputs: set[int] = set()
         self._fold = fold
         self._turn: Any = None
 
-    def input(self, record: Record) -> Record:
-        """A record of the in log."""
+    def feed(self, record: Record) -> None:
+        """Take notice of a record of the in log."""
         self._fold.feed(record)
-        message, named = record.get("message"), record.get("messageId")
-        if isinstance(message, dict) and self._is_it(message, record["id"]):
+        if isinstance(record.get("message"), dict) and self._is_it(record["message"], record["id"]):
             self.inputs.add(record["id"])
-            self._note(record)
+
+    def input(self, record: Record) -> Record:
+        """A record of the in log, once the out log has told which calls are the message's."""
+        message, named = record.get("message"), record.get("messageId")
+        if isinstance(message, dict) and record["id"] in self.inputs:
             dropped = ("ref", "metadata", "body")
             return {**_without(record, *dropped), "message": blank(message)}
         if isinstance(message, dict):
@@ -83,11 +86,13 @@ class Blanker:
         chunk = record.get("chunk")
         if chunk is None:
             return self._control(record)
-        if not isinstance(chunk, dict) or turn is None or not (late or turn.message_id == self.message_id):
+        if not isinstance(chunk, dict):
             return record
-        if isinstance(chunk.get("toolCallId"), str):
-            self.calls.add(chunk["toolCallId"])
-        self._note(record)
+        if turn is not None:
+            if not late and turn.message_id != self.message_id:
+                return record
+            if isinstance(chunk.get("toolCallId"), str):
+                self.calls.add(chunk["toolCallId"])
         kept = {name: _BLANK.get(name, value) for name, value in chunk.items() if name in {*_KEPT, *_BLANK}}
         cuts = {"cuts": [0] * len(record["cuts"])} if "cuts" in record else {}
         return {**_without(record, "ref"), "chunk": kept, **cuts}
@@ -105,7 +110,6 @@ class Blanker:
             return record
         found = dict(record)
         if isinstance(record.get("message"), dict) and record["message"].get("id") == self.message_id:
-            self._note(record)
             found = {**_without(record, "ref"), "message": blank(record["message"])}
         if isinstance(record.get("messages"), list):
             found["messages"] = [self._listed(message) for message in record["messages"]]
@@ -125,11 +129,6 @@ class Blanker:
             return False
         call = chunk.get("toolCallId")
         return call in self.calls and turn.acc.find_call(str(call)) is None
-
-    def _note(self, record: Record) -> None:
-        ref = record.get("ref")
-        if isinstance(ref, dict) and isinstance(ref.get("key"), str):
-            self.values.add(ref["key"])
 
 
 def calls_in(message: Message) -> set[str]:

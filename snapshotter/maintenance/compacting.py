@@ -77,7 +77,8 @@ def _compact(bench: Bench) -> Done:
     places = places[checkpoints.leftovers(bench.store, bench.sid, places) :]
     for stretch in settled(bench, places):
         dead = [place for place in stretch.dead if bench.rules.is_old(place.modified_ms, date_ms)]
-        if all(bench.rules.is_old(part.place.modified_ms, date_ms) for part in stretch.parts):
+        # By what was read: what a redaction has rewritten since the listing is left alone (`rewriting`).
+        if all(bench.rules.is_old(part.blob.modified_ms, date_ms) for part in stretch.parts):
             for run in _runs(stretch.parts):
                 dead += _merge(bench, run)
         dead.sort(key=lambda place: place.first)

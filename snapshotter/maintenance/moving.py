@@ -58,10 +58,16 @@ _NOT_WHOLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, Val
 
 @dataclass(slots=True)
 class Package:
-    """A session's objects by their names in the file."""
+    """A session's objects by their names in the file. `etag`: of the snapshot, as it was read."""
 
     session: str
     objects: dict[str, bytes] = field(default_factory=dict)
+    etag: str | None = None
+
+    def stored(self) -> Iterator[tuple[str, bytes]]:
+        """The objects under their keys in a root."""
+        sid = keys.encode_sid(self.session)
+        return ((key_of(sid, name), data) for name, data in self.objects.items())
 
     def problems(self) -> list[str]:
         """What keeps this from being a whole session, in words."""
@@ -70,8 +76,8 @@ class Package:
         bucket = MemoryBucket()
         db = Database(bucket)
         sid = db.sid(self.session)
-        for name, data in self.objects.items():
-            bucket.put(key_of(sid, name), data)
+        for key, data in self.stored():
+            bucket.put(key, data)
         found = [f"{problem.code}: {problem.detail}" for problem in verify(db, self.session).problems]
         return found or self._lacking(sid)
 
@@ -138,13 +144,13 @@ def import_(db: Database, file: str | os.PathLike[str] | IO[bytes], *, dry_run: 
 # -- reading a session --------------------------------------------------------------------------------
 
 
-def _consistent(bench: Bench, session_id: str) -> tuple[Package, list[str]]:
-    """The session as read, and what is wrong with it. Raises Vanished where it changed in between."""
+def read_whole(bench: Bench, session_id: str) -> Package:
+    """Every object of a session. Raises Refused where there is none, Vanished where one was gone when it was
+    read."""
     package = Package(session_id)
-    key = keys.snapshot(bench.sid)
-    snapshot = bench.store.get(key)
+    snapshot = bench.store.get(keys.snapshot(bench.sid))
     if snapshot is not None:
-        package.objects[SNAPSHOT] = snapshot.data
+        package.objects[SNAPSHOT], package.etag = snapshot.data, snapshot.etag
     for room in _READING:
         prefix = f"{room}/{bench.sid}/"
         entries = bench.shelf(prefix).entries
@@ -152,11 +158,17 @@ def _consistent(bench: Bench, session_id: str) -> tuple[Package, list[str]]:
             package.objects[f"{room}/{entry.key.removeprefix(prefix)}"] = blob.data
     if not package.objects:
         raise Refused(f"there is no session {session_id!r} at {bench.db.url}")
+    return package
+
+
+def _consistent(bench: Bench, session_id: str) -> tuple[Package, list[str]]:
+    """The session as read, and what is wrong with it. Raises Vanished where it changed in between."""
+    package = read_whole(bench, session_id)
     problems = package.problems()
     if problems:
-        now = bench.store.get(key)
-        if (now and now.etag) != (snapshot and snapshot.etag):
-            raise Vanished(f"{key} was replaced while the session was read")
+        now = bench.store.get(keys.snapshot(bench.sid))
+        if (now and now.etag) != package.etag:
+            raise Vanished(f"the snapshot of session {session_id!r} was replaced while it was read")
     return package, problems
 
 

@@ -1,51 +1,53 @@
 """Redaction: one message, or what one large value holds of it, is erased from everything that is stored.
 
-    1  what there is of blocks, values and checkpoints is listed
-    2  the log is taken over, and a `history put` says what the message is now; the snapshot is saved. From
-       here on nobody shows the content, and a worker that still holds it in memory is fenced
-    3  segments that hold some of it are rewritten in place, each under its condition: ids, nonces and frames
-       stay, so the log is the same chain
-    4  of what was listed, whatever the new snapshot does not name is overwritten by an empty object: old
-       blocks, old checkpoints (the newest is made a copy of the snapshot), the message's own large values
-    5  so is every large value that is an hour old and that nothing names any more: a redaction that was
-       broken off may have left it
+    1  when the session was read, what there is of blocks, values and checkpoints is listed
+    2  where the message is still owed its inputs are rewritten: who reads them from now on reads what is left
+    3  the log is taken over, and a `history put` says what the message is now; the snapshot is saved. From
+       here on nobody shows the content, and a worker that still holds it in memory is fenced, and reads again
+    4  segments that hold some of it are rewritten in place, each under its condition (`rewriting`)
+    5  the newest checkpoint becomes a copy of the snapshot; what was listed, and neither this nor the logs
+       name now, is overwritten by an empty object: old blocks, old checkpoints, the message's own values
+    6  it is looked once more: a worker may have read an owed input before 2 and saved it after 3, or have
+       sealed a block before it was fenced, which nobody names now; then all this is done again, three times
 
-The law holds afterwards, since the log says what happened. A redaction that was broken off is run again. It
-cannot reach what the bucket's own versioning keeps, other sessions (a fork has its own copy), exports, and
-what other messages, a compacted context or the session's state repeat of it.
+The law holds afterwards, since the log says what happened. A redaction that was broken off is run again, and
+leaves nothing then, whatever the first one came to. It cannot reach what the bucket's own versioning keeps,
+other sessions (a fork has its own copy), exports, and what other messages, a compacted context or the
+session's state repeat of it.
+
+A dry run does all of it to a copy of the session in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from snapshotter import values
-from snapshotter.checkpoints import cursor_of, leftovers
+import orjson
+
+from snapshotter import blocks
+from snapshotter.checkpoints import cursor_of
 from snapshotter.core.budget import Limits
-from snapshotter.core.fold import Fold
-from snapshotter.core.inputs import InputLog
 from snapshotter.spans import maintained
 from streams import keys
 from streams.buckets.base import Blob, Entry
-from streams.codec import decode_segment, encode_segment
-from streams.errors import InvalidValue, PreconditionFailed, Refused, Unreachable, Unsupported
-from streams.keys import Log
-from streams.log import MINIMUM_AGE_MS, Place, Vanished
-from streams.records import Record, Segment
+from streams.errors import Fenced, InvalidValue, PreconditionFailed, Refused, Unreachable, Unsupported
+from streams.log import Vanished
+from streams.store import Store
 
 from .bench import WINDOW, Bench, Done, restarting
-from .blanking import Blanker, blank, calls_in
+from .blanking import blank, calls_in
 from .copying import put_copy
-from .rules import Rules
-from .sweeping import unnamed_values
+from .moving import read_whole
+from .rewriting import read_logs, without
+from .sweeping import named_in, names
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
     from snapshotter.session import Session
 
-_Read = tuple[Place, Blob, Segment]
 _TRIES = 8
 
 
@@ -68,12 +70,35 @@ def redact(
     """
     if (message_id is None) == (value is None):
         raise InvalidValue("give either the id of a message or the name of a value", path="message_id")
+    if dry_run:
+        return _rehearsed(Bench(db, session_id, "redact", None, True), message_id, value, takeover)
     return restarting(
-        lambda: _redact(Bench(db, session_id, "redact", None, dry_run), message_id, value, takeover)
+        lambda: _redact(Bench(db, session_id, "redact", None, False), message_id, value, takeover)
     )
 
 
 def _redact(bench: Bench, message_id: str | None, value: str | None, takeover: bool) -> Done:
+    _check(bench)
+    with _resting(bench, takeover) as session:
+        listed = _kept(bench)
+        targets = [message_id] if message_id is not None else _holders(bench, session, str(value))
+        calls = {target: _say(bench, session, target, listed) for target in targets}
+    for target in targets:
+        while (changes := without(bench, target, calls[target])).segments:
+            changes.write(bench)  # and again: a compaction may have put back what it had read before
+    _forget(bench, listed, targets)
+    left = bench.db.peek(bench.done.session).messages
+    if any(_is_one_of(message, targets) for message in left):
+        raise Vanished(f"session {bench.done.session!r}: a worker brought the message back")
+    return bench.done
+
+
+def _is_one_of(message: Any, targets: list[str]) -> bool:
+    """Whether this is one of these messages, and not what is left of it."""
+    return isinstance(message, dict) and message.get("id") in targets and message != blank(message)
+
+
+def _check(bench: Bench) -> None:
     if bench.etags() == "none":
         raise Unsupported(
             f"{bench.db.url} does not replace an object under If-Match, so nothing can be redacted there:"
@@ -84,30 +109,31 @@ def _redact(bench: Bench, message_id: str | None, value: str | None, takeover: b
             f"the history of session {bench.done.session!r} belongs to a hydrate hook: redact the message"
             " there, then trim what the logs hold of it; nothing was written"
         )
-    listed = _kept(bench)
-    with bench.db.wait_for(bench.done.session, takeover=takeover, limits=Limits(max_backoff=0.0)) as session:
-        if session.fold.open is not None or session.fold.deleted:
-            raise Refused(f"a turn of session {session.id!r} is open, or it is deleted: nothing was redacted")
-        target = _holder(bench, session, str(value)) if message_id is None else message_id
-        found = [message for message in session.fold.chain.messages if message.get("id") == target]
-        calls = {call for message in found for call in calls_in(message)}
-        apart = {ref["key"] for m in found if (ref := session.fold.chain.apart.ref_of(m)) is not None}
-        blanker, changed = _rewritten(bench, target, calls)
-        if not found and not changed and not blanker.inputs:
-            raise Refused(f"there is no message {target!r} in session {session.id!r}")
-        said = bool(found) and not changed and all(message == blank(message) for message in found)
-        if said and _is_saved(bench, session):
-            bench.done.why = "it is redacted already"
-        elif not bench.done.dry_run:
-            _say(session, target, len(found), blanker.inputs)
-            _check_saved(bench, session)
-    while _rewrite(bench, target, calls):
-        pass  # a compaction may have put back, merged, what it had read before
-    _forget(bench, listed, blanker.values | apart)
-    if not bench.done.dry_run:
-        rules = Rules(minimum_age=MINIMUM_AGE_MS / 1000)
-        _blank(bench, unnamed_values(Bench(bench.db, bench.done.session, "redact", rules, dry_run=False)))
-    return bench.done
+
+
+def _resting(bench: Bench, takeover: bool) -> Session:
+    """The session, which nobody holds and in which no turn is open. Raises Busy, Refused."""
+    session = bench.db.wait_for(bench.done.session, takeover=takeover, limits=Limits(max_backoff=0.0))
+    if session.fold.open is not None or session.fold.deleted:
+        session.close()
+        raise Refused(f"a turn of session {session.id!r} is open, or it is deleted: nothing was redacted")
+    return session
+
+
+def _rehearsed(bench: Bench, message_id: str | None, value: str | None, takeover: bool) -> Done:
+    """What a redaction would do, done to a copy in memory."""
+    from snapshotter.database import Database
+    from streams.buckets.memory import MemoryBucket
+
+    _check(bench)
+    _resting(bench, takeover).close()
+    db = bench.db
+    copy = Database(MemoryBucket(db.clock), db.clock, sizes=db._sizes)
+    for key, data in restarting(lambda: read_whole(bench, bench.done.session)).stored():
+        copy.store.put(key, data)
+    done = _redact(Bench(copy, bench.done.session, "redact", None, False), message_id, value, True)
+    done.dry_run = True
+    return done
 
 
 def _kept(bench: Bench) -> list[Entry]:
@@ -116,43 +142,64 @@ def _kept(bench: Bench) -> list[Entry]:
     return [e for prefix in prefixes for e in bench.shelf(prefix(bench.sid)).entries if e.size]
 
 
-def _holder(bench: Bench, session: Session, name: str) -> str:
-    """The id of the message that a large value belongs to. Raises Refused."""
+def _holders(bench: Bench, session: Session, name: str) -> list[str]:
+    """The id of the message that a large value belongs to. Where nothing names it any more, and it is there,
+    a redaction was broken off: all that were redacted before are gone through again. Raises Refused."""
     apart = session.fold.chain.apart
     for message in session.fold.chain.messages:
         ref = apart.ref_of(message)
         if ref is not None and ref["key"] == name:
-            return str(message.get("id"))
-    fold, inputs, outs = _logs(bench)
-    for _, _, segment in inputs:
-        for record in values.fill(bench.store, bench.sid, segment.records, lenient=True):
+            return [str(message.get("id"))]
+    logs = read_logs(bench)
+    fold = logs.fold()
+    for read in logs.inputs:
+        for record in read.records:
             fold.feed(record)
             if record.get("ref", {}).get("key") == name and "message" in record:
-                return str(record["message"].get("id"))
-    for _, _, segment in outs:
-        for record in values.fill(bench.store, bench.sid, segment.records, lenient=True):
+                return [str(record["message"].get("id"))]
+    for read in logs.outs:
+        for record in read.records:
             fold.apply(record)
             if record.get("ref", {}).get("key") == name:
                 held = record.get("message")
                 own = fold.open.message_id if fold.open is not None else ""
-                return str(held.get("id")) if isinstance(held, dict) else own
-    raise Refused(f"nothing in session {session.id!r} names the value {name!r}")
+                return [str(held.get("id")) if isinstance(held, dict) else own]
+    head = bench.store.head(keys.value(bench.sid, name))
+    if head is None or not head.size:
+        raise Refused(f"nothing in session {session.id!r} names the value {name!r}")
+    return [str(m.get("id")) for m in session.fold.chain.messages if m == blank(m)]
 
 
-def _check_saved(bench: Bench, session: Session) -> None:
-    """Raise Unreachable where no snapshot says what the message is now: nothing may be forgotten then."""
-    if not _is_saved(bench, session):
-        raise Unreachable(f"the snapshot of session {session.id!r} was not saved: run the redaction again")
-
-
-def _is_saved(bench: Bench, session: Session) -> bool:
-    """Whether the stored snapshot stands no lower than this session."""
+def _say(bench: Bench, session: Session, target: str, listed: list[Entry]) -> set[str]:
+    """Have the log say what the message is now, and the snapshot; returns the ids of its calls. Where both do
+    already nothing is written, unless something of what is listed is to be emptied: that somebody who is at
+    work has just sealed it, and will name it, is ruled out by taking the log over alone. Raises Refused where
+    there is no such message, Unreachable where no snapshot was saved: nothing may be forgotten then."""
+    found = [message for message in session.fold.chain.messages if message.get("id") == target]
+    calls = {call for message in found for call in calls_in(message)}
+    changes = without(bench, target, calls)
+    if not found and not changes.inputs and not changes.segments:
+        raise Refused(f"there is no message {target!r} in session {session.id!r}")
+    said = bool(found) and not changes.segments and all(message == blank(message) for message in found)
+    stored = bench.snapshot() if said else None
+    if stored is not None and cursor_of(stored[1]) >= session.fold.cursor:
+        contents = [entry for entry in listed if keys.parse_content(entry.key) is not None]
+        if not contents or not _unnamed(bench, contents, *stored):
+            bench.done.why = "it is redacted already"
+            return calls
+    changes.write(bench, [n for n in changes.inputs if not session.fold.inputs.is_applied(n)])
+    try:
+        _take_over(session, target, len(found), changes.inputs)
+    except Fenced as lost:
+        raise Vanished(f"session {session.id!r}: a worker was faster") from lost
     stored = bench.snapshot()
-    return stored is not None and cursor_of(stored[1]) >= session.fold.cursor
+    if stored is None or cursor_of(stored[1]) < session.fold.cursor:
+        raise Unreachable(f"the snapshot of session {session.id!r} was not saved: run the redaction again")
+    return calls
 
 
-def _say(session: Session, target: str, count: int, inputs: set[int]) -> None:
-    """Take the log over and say what the message is now."""
+def _take_over(session: Session, target: str, count: int, inputs: set[int]) -> None:
+    """Take the log over, and say what the message is now that stands in the history so many times."""
     session.fold.inputs.forget(inputs)
     session.fold.chain.changed = True  # a checkpoint is due, however short the log behind the last one is
     messages = session.fold.chain.messages
@@ -165,110 +212,51 @@ def _say(session: Session, target: str, count: int, inputs: set[int]) -> None:
         session.set_state()
 
 
-# -- the logs -----------------------------------------------------------------------------------------
+# -- what stands beside the logs ----------------------------------------------------------------------
 
 
-def _logs(bench: Bench) -> tuple[Fold, list[_Read], list[_Read]]:
-    """Both logs as read, and a fold that stands before them. Out first: it names no input then that came
-    after the in log was read."""
-    outs, inputs = _segments(bench, "out"), _segments(bench, "in")
-    fold = Fold()
-    if outs:
-        fold.cursor = outs[0][2].header.first - 1
-    fold.inputs = InputLog(inputs[0][2].header.first - 1 if inputs else 0)
-    return fold, inputs, outs
-
-
-def _segments(bench: Bench, which: Log) -> list[_Read]:
-    """The live segments of a log, oldest first."""
-    places, _ = bench.places(which)
-    places = [place for place in places if place.size]
-    if which == "out":
-        places = places[leftovers(bench.store, bench.sid, places) :]
-    found: list[_Read] = []
-    for place, blob in bench.read(places):
-        segment = decode_segment(blob.data, key=place.key)
-        if segment is not None and (not found or segment.header.first > found[-1][2].header.last):
-            found.append((place, blob, segment))
-    return found
-
-
-def _rewritten(
-    bench: Bench, target: str, calls: set[str]
-) -> tuple[Blanker, list[tuple[_Read, list[Record]]]]:
-    """The segments that hold some of the message, and their records without it."""
-    fold, inputs, outs = _logs(bench)
-    blanker = Blanker(target, calls, fold)
-    changed = [(read, new) for read in inputs if (new := _blanked(bench, read, blanker.input)) is not None]
-    changed += [(read, new) for read in outs if (new := _blanked(bench, read, blanker.out)) is not None]
-    return blanker, changed
-
-
-def _blanked(bench: Bench, read: _Read, one: Callable[[Record], Record]) -> list[Record] | None:
-    """A segment's records without the message; None where nothing changes."""
-    stored = read[2].records
-    filled = values.fill(bench.store, bench.sid, stored, lenient=True)
-    made = [(old, full, one(full)) for old, full in zip(stored, filled, strict=True)]
-    if all(new is full or new == full for _, full, new in made):
-        return None
-    return [old if new is full else new for old, full, new in made]
-
-
-def _rewrite(bench: Bench, target: str, calls: set[str]) -> bool:
-    """Put the segments without the message in their places; True where there were any. Raises Vanished where
-    one was replaced meanwhile."""
-    _, changed = _rewritten(bench, target, calls)
-    for (place, blob, segment), records in changed:
-        header = segment.header
-        data = encode_segment(
-            header.log,
-            records,
-            nonce=header.nonce,
-            epoch=header.epoch,
-            run=header.run,
-            prev=header.prev,
-            lease=header.lease,
-        )
-        bench.rewrite(place.key, data, blob.etag)
-    return bool(changed) and not bench.done.dry_run
-
-
-# -- what stands beside them --------------------------------------------------------------------------
-
-
-def _forget(bench: Bench, listed: list[Entry], own: set[str]) -> None:
-    """Empty what the new snapshot does not name, and the message's own values."""
-    key = keys.snapshot(bench.sid)
-    # Also where none was listed: a trim that is under way must not make one of what it has read.
-    kept, text = (None, _text(bench.store.get(key))) if bench.done.dry_run else _copied(bench)
-    doomed = []
-    for entry in listed:
-        content = keys.parse_content(entry.key)
-        if content is None or (content[0] == "values" and content[2] not in own):
-            continue
-        if content[0] == "values" or content[2].encode() not in text:
-            doomed.append(entry)
+def _forget(bench: Bench, listed: list[Entry], targets: list[str]) -> None:
+    """Empty what was listed, and what neither the snapshot, as it stands by now, nor the logs name. Raises
+    Vanished where something that was sealed since, and that somebody may be about to name, holds one of the
+    messages: after another takeover it can be emptied, too."""
+    kept, blob, document = _copied(bench)
+    doomed = [e for e in _unnamed(bench, listed, blob, document) if e.key != kept]
     bench.done.deleted += len(doomed)
     bench.done.freed += sum(entry.size for entry in doomed)
-    if bench.done.dry_run:
-        return
-    checkpoints = [entry for entry in listed if keys.parse_checkpoint(entry.key) is not None]
-    if kept is not None:
-        doomed += [entry for entry in checkpoints if entry.key != kept]
-    _blank(bench, doomed)
+    _blank(bench.store, doomed)
+    before = {entry.key for entry in listed}
+    since = [entry for entry in _kept(bench) if entry.key not in before]
+    for entry, found in bench.read(_unnamed(bench, since, blob, document) if since else ()):
+        if any(_is_one_of(message, targets) for message in _messages(entry.key, found.data)):
+            raise Vanished(f"{entry.key} was sealed by a worker that had not read the log")
 
 
-def _blank(bench: Bench, doomed: Sequence[Entry]) -> None:
+def _unnamed(bench: Bench, entries: list[Entry], blob: Blob, document: dict[str, Any]) -> list[Entry]:
+    """Those that neither this snapshot nor the logs name."""
+    named = names([blob.data]) | named_in(bench, [document])
+    contents = [(entry, keys.parse_content(entry.key)) for entry in entries]
+    return [entry for entry, content in contents if content is None or content[2].encode() not in named]
+
+
+def _messages(key: str, data: bytes) -> list[Any]:
+    """The messages that a block, or a value, holds by itself."""
+    content = keys.parse_content(key)
+    if content is None:
+        return []  # a checkpoint, whose writer looks again
+    if content[0] == "blocks":
+        return blocks.glance(data)
+    with suppress(orjson.JSONDecodeError):
+        return [orjson.loads(data)]
+    return []
+
+
+def _blank(store: Store, doomed: Sequence[Entry]) -> None:
     for start in range(0, len(doomed), WINDOW):
-        window: list[Any] = [*doomed[start : start + WINDOW]]
-        bench.store.gather([partial(bench.store.put, entry.key, b"") for entry in window], writes=True)
+        window = doomed[start : start + WINDOW]
+        store.gather([partial(store.put, entry.key, b"") for entry in window], writes=True)
 
 
-def _text(blob: Blob | None) -> bytes:
-    return b"" if blob is None else blob.data
-
-
-def _copied(bench: Bench) -> tuple[str | None, bytes]:
+def _copied(bench: Bench) -> tuple[str | None, Blob, dict[str, Any]]:
     """Make the newest checkpoint a copy of the snapshot; returns its key, None before the first turn's end,
     and the snapshot as stored. What stands there is read before the snapshot is, and replaced under its
     condition: of two redactions neither brings back what the other one took away."""
@@ -281,7 +269,7 @@ def _copied(bench: Bench) -> tuple[str | None, bytes]:
         blob, document = stored
         own = keys.checkpoint(bench.sid, document["turn"]) if document.get("turn") else None
         if own is None:
-            return None, blob.data
+            return None, blob, document
         if own != key:
             key = own
             continue
@@ -291,5 +279,5 @@ def _copied(bench: Bench) -> tuple[str | None, bytes]:
             continue
         if written is None:
             raise Vanished(f"session {bench.done.session!r} was changed while it was redacted")
-        return key, blob.data
+        return key, blob, document
     raise Unreachable(f"{key} changes each time it is looked at: run the redaction again")

@@ -87,17 +87,14 @@ def _gc(bench: Bench) -> Done:
     return bench.explain([*((shelf.entries, shelf.date_ms) for shelf in shelves.values()), *emptied])
 
 
-def unnamed_values(bench: Bench) -> list[Entry]:
-    """The values past the minimum age that nothing names, but those that are empty. Raises as `gc`."""
-    shelves = {
-        "blocks": bench.shelf(keys.blocks_prefix(bench.sid)),
-        "values": bench.shelf(keys.values_prefix(bench.sid)),
-    }
-    stored = bench.snapshot()
-    shelves["checkpoints"] = bench.shelf(keys.checkpoints_prefix(bench.sid))
-    standing = _standing(bench, shelves, None if stored is None else stored[1])
-    doomed = _unnamed(bench, shelves | {"blocks": Shelf([], None)}, stored, standing)
-    return [entry for entry in doomed if entry.size]
+def named_in(bench: Bench, documents: Iterable[dict[str, Any]]) -> set[bytes]:
+    """Every name in what the blocks of these snapshot documents hold, and in both logs. Raises as `gc`."""
+    named: set[bytes] = set()
+    for document in documents:
+        named |= names(_opened(bench, document))
+    for which in _LOGS:
+        named |= names(_segments(bench, which))
+    return named
 
 
 def _unnamed(
@@ -113,16 +110,13 @@ def _unnamed(
         return
     blob, document = snapshot
     stored = [(blob.data, document), *((one.data, one.document) for one in standing)]
-    named = _names(data for data, _ in stored)
+    named = names(data for data, _ in stored)
     yield from (entry for entry in blocks if _name(entry) not in named)
     values = [entry for entry in values if _name(entry) not in named]
     if not values:
         return
     # By name: one that was sealed since the listing may have taken over what an older one named.
-    for _, found in stored:
-        named |= _names(_opened(bench, found))
-    for which in _LOGS:
-        named |= _names(_segments(bench, which))
+    named |= named_in(bench, [found for _, found in stored])
     yield from (entry for entry in values if _name(entry) not in named)
 
 
@@ -136,7 +130,7 @@ def _name(entry: Entry) -> bytes:
     return found[2].encode() if found is not None else b""
 
 
-def _names(data: Iterable[bytes]) -> set[bytes]:
+def names(data: Iterable[bytes]) -> set[bytes]:
     """Everything in there that may be the name of a block or a value."""
     return {found for one in data for found in _NAME.findall(one)}
 

@@ -30,6 +30,7 @@ from snapshotter.incoming import read_inputs
 from snapshotter.keeping import fill
 from snapshotter.sealing import Checkpoint
 from snapshotter.shelf import inline
+from streams import keys
 from streams.errors import Corrupt, Damaged, Gap, Misconfigured, Missing
 from streams.log import Vanished
 from streams.packing import last_id
@@ -252,7 +253,14 @@ class Work:
                     missing=(found.cursor, found.cursor),
                 )
             return self._result("unchecked", found, rebuilt)
-        return self._result("different" if rebuilt.different else "same", found, rebuilt)
+        if not rebuilt.different:
+            return self._result("same", found, rebuilt)
+        now = self._store.head(keys.snapshot(self._sid))
+        if now is None or found.snapshot is None or now.etag != found.snapshot.etag:
+            raise Vanished(
+                f"the snapshot of {self.id!r} was replaced while the log was read"
+            )  # redacted, say
+        return self._result("different", found, rebuilt)
 
     # -- writing ----------------------------------------------------------------------------------------
 

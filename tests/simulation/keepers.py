@@ -116,11 +116,15 @@ class Keeper:
 
     def _redact(self, session: str, deed: Deed) -> None:
         self._tell("redacting", session=session, token=deed.token)
+        alone = deed.options.get("alone", False)
         try:
             redact(self._db, session, deed.token)
         except Refused:  # a turn is open, or it is not there
             return
-        left = remains(self._store.objects(), session, deed.text, alone=deed.options.get("alone", False))
+        except Retryable:
+            if not alone:  # else nobody was in its way
+                raise
+        left = remains(self._store.objects(), session, deed.text, alone=alone)
         self._tell("redacted", session=session, token=deed.token, remains=left)
 
     def _export(self, session: str, _: Deed) -> None:

@@ -417,10 +417,10 @@ KEEPING = [
         "gc opens only those blocks that were there when it listed them",
         (
             sweeping._unnamed,
-            "_opened(bench, found)",
+            "[found for _, found in stored]",
             (
-                '_opened(bench, {"blocks": [row for row in found.get("blocks") or () if row["key"].encode()'
-                ' in map(_name, shelves["blocks"].entries)]})'
+                '[{"blocks": [row for row in found.get("blocks") or () if row["key"].encode()'
+                ' in map(_name, shelves["blocks"].entries)]} for _, found in stored]'
             ),
         ),
     ),
@@ -498,12 +498,12 @@ KEEPING = [
     _mutant(
         "redact-forgets-copies",
         "a redaction leaves old blocks, values and checkpoints",
-        (redacting._redact, "_forget(bench, listed, blanker.values | apart)", "pass"),
+        (redacting._redact, "_forget(bench, listed, targets)", "pass"),
     ),
     _mutant(
         "redact-forgets-segments",
         "a redaction leaves the logs as they are",
-        (redacting._redact, "while _rewrite(bench, target, calls):", "while False:"),
+        (redacting._redact, "changes.write(bench)", "break"),
     ),
 ]
 

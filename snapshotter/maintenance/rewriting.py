@@ -1,0 +1,162 @@
+"""Segments of a log that are written anew, in place, without one message: ids, nonces and frames stay.
+
+A compaction may be under way beside it, which has read a turn's segments and is about to put them, merged,
+into the place of the first, under its ETag. So with each segment that is rewritten those are, too, that stand
+before it in its turn, the oldest first, and each gets another ETag by a field of its header that nobody reads
+(`rewritten`). Whoever had read the turn before is refused then; and who listed before and read some of it
+afterwards finds it young, and leaves it alone (`compacting`).
+
+What is dead (below a log's beginning, or at ids that another segment holds) may hold anything of anybody, and
+is read by none: its records become heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from snapshotter import values
+from snapshotter.checkpoints import leftovers
+from snapshotter.core.fold import Fold
+from snapshotter.core.inputs import InputLog
+from snapshotter.core.tally import Tally
+from streams.buckets.base import Blob
+from streams.codec import decode_segment, encode_segment
+from streams.keys import Log
+from streams.log import Place
+from streams.records import Record, Segment
+
+from .bench import Bench
+from .blanking import Blanker
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A segment as it was read; `records` with their large values put back in."""
+
+    place: Place
+    blob: Blob
+    segment: Segment
+    records: list[Record]
+
+
+@dataclass(slots=True)
+class Logs:
+    """The live segments of both logs, oldest first, and the dead ones of the out log."""
+
+    inputs: list[Read]
+    outs: list[Read]
+    dead: list[Read]
+
+    def fold(self) -> Fold:
+        """One that stands before them."""
+        fold = Fold()
+        if self.outs:
+            fold.cursor = self.outs[0].segment.header.first - 1
+        fold.inputs = InputLog(self.inputs[0].segment.header.first - 1 if self.inputs else 0)
+        return fold
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is to be written: segments and their records without the message. `inputs`: the ids of those in
+    which it was sent."""
+
+    segments: list[tuple[Read, list[Record]]] = field(default_factory=list)
+    inputs: set[int] = field(default_factory=set)
+
+    def write(self, bench: Bench, only: Iterable[int] | None = None) -> None:
+        """Write them, or of the inputs only these. Raises Vanished where one was replaced meanwhile."""
+        chosen = None if only is None else set(only)
+        for read, records in self.segments:
+            header = read.segment.header
+            if chosen is not None and (header.log != "in" or header.first not in chosen):
+                continue
+            data = encode_segment(
+                header.log,
+                records,
+                nonce=header.nonce,
+                epoch=header.epoch,
+                run=header.run,
+                prev=header.prev,
+                lease=header.lease,
+                rewritten=bench.store.clock.token(),
+            )
+            bench.rewrite(read.place.key, data, read.blob.etag)
+
+
+def read_logs(bench: Bench) -> Logs:
+    """Out first: it names no input then that came after the in log was read."""
+    outs, dead = _read(bench, "out")
+    inputs, _ = _read(bench, "in")
+    return Logs(inputs, outs, dead)
+
+
+def without(bench: Bench, message_id: str, calls: set[str]) -> Changes:
+    """How both logs are written without a message; `calls`: those of its tool calls that are known."""
+    logs = read_logs(bench)
+    blanker = Blanker(message_id, calls, logs.fold())
+    for read in logs.inputs:
+        for record in read.records:
+            blanker.feed(record)
+    outs = [(read, _changed(read, [blanker.out(record) for record in read.records])) for read in logs.outs]
+    # The calls that the out log tells of are known by now.
+    inputs = [(read, _changed(read, [blanker.input(r) for r in read.records])) for read in logs.inputs]
+    found = Changes(inputs=blanker.inputs)
+    found.segments += [(read, records) for read, records in inputs if records is not None]
+    found.segments += _with_those_before(outs)
+    found.segments += _hollowed(logs.dead)
+    return found
+
+
+def _read(bench: Bench, which: Log) -> tuple[list[Read], list[Read]]:
+    """The live segments of a log and the dead ones."""
+    places = [place for place in bench.places(which)[0] if place.size]
+    begins = leftovers(bench.store, bench.sid, places) if which == "out" else 0
+    live: list[Read] = []
+    dead: list[Read] = []
+    for number, (place, blob) in enumerate(bench.read(places)):
+        segment = decode_segment(blob.data, key=place.key)
+        if segment is None:
+            continue
+        if number < begins or (live and segment.header.first <= live[-1].segment.header.last):
+            dead.append(Read(place, blob, segment, segment.records))
+        else:
+            filled = values.fill(bench.store, bench.sid, segment.records, lenient=True)
+            live.append(Read(place, blob, segment, filled))
+    return live, dead
+
+
+def _changed(read: Read, blanked: list[Record]) -> list[Record] | None:
+    """A segment's records without the message; None where nothing changes."""
+    made = list(zip(read.segment.records, read.records, blanked, strict=True))
+    if all(new is full or new == full for _, full, new in made):
+        return None
+    return [old if new is full else new for old, full, new in made]
+
+
+def _with_those_before(
+    outs: Iterable[tuple[Read, list[Record] | None]],
+) -> Iterator[tuple[Read, list[Record]]]:
+    """Of the out log what has changed, and what stands before it in its turn, which a compaction may merge
+    with it; oldest first."""
+    waiting: list[tuple[Read, list[Record]]] = []
+    tally = Tally()
+    for read, changed in outs:
+        waiting.append((read, read.segment.records if changed is None else changed))
+        for record in read.segment.records:
+            tally.apply(record)
+        if changed is not None:
+            yield from waiting
+            waiting.clear()
+        if tally.open is None and not tally.ledger.claims:
+            waiting.clear()
+
+
+def _hollowed(dead: Iterable[Read]) -> Iterator[tuple[Read, list[Record]]]:
+    """The dead segments that hold more than heartbeats, with nothing else."""
+    for read in dead:
+        header = read.segment.header
+        if any(record.get("control") != "heartbeat" for record in read.records):
+            ids = range(header.first, header.last + 1)
+            yield read, [{"id": n, "ts": read.records[0]["ts"], "control": "heartbeat"} for n in ids]
