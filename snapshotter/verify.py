@@ -10,7 +10,8 @@ without a hole, the out log as one chain, and three ways to the session's state 
 The fold is the one that boots and workers use; nothing here computes history in a way of its own.
 
 A log whose beginning was tidied away, below a snapshot that can be read, is not broken: it is reported as
-not rebuildable from the log alone, and the fold starts from the snapshot instead.
+not rebuildable from the log alone, and the fold starts from the snapshot instead. One that begins with the
+deletion of the session is whole from there: the fold starts from the tombstone.
 
 A session may be at work meanwhile. The readings are made in this order: snapshot, boot, out, in; so each
 later one holds whatever an earlier one speaks of, and records beyond the boot's are only decoded.
@@ -30,7 +31,9 @@ from streams.errors import Corrupt, Gap, Missing, NewerVersion, Refused
 from streams.keys import Log
 from streams.log import Place, Vanished
 from streams.records import Cursor, Record, Segment
+from streams.store import Store
 
+from . import tombstones
 from .checkpoints import cursor_of, leftovers
 from .core.fold import Fold
 from .core.snapshot import decode, restore
@@ -49,8 +52,8 @@ _RESTARTS = 3
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was found. `code`: absent, corrupt, missing, newer-version, gap, chain, snapshot-ahead,
-    law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated (notes). `key`: of an object,
-    where it is about one."""
+    law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated, stale-snapshot (notes).
+    `key`: of an object, where it is about one."""
 
     code: str
     detail: str
@@ -117,6 +120,7 @@ class _Check:
         self._broken: set[int] = set()  # where a segment of the out log that cannot be read begins
         self._gaps: set[tuple[str, tuple[int, int]]] = set()
         self._start = 0  # the out record behind which the log begins
+        self._tombstone: dict[str, Any] | None = None  # of the deletion that the log begins with
         self._inputs: list[Record] = []
         self._boot: Fold | None = None
         self._whole: Fold | None = None
@@ -149,6 +153,8 @@ class _Check:
         if snapshot is None and not out and not incoming:
             self._problem("absent", "there is no such session: no snapshot, no log")
             return verdict
+        if out and out[0].first > 1:
+            self._tombstone = self._try(partial(_deletion_at, self._store, self._sid, out[0]))
         self._read_inputs(incoming)
         self._begin(out)
         self._read_out(out)
@@ -237,16 +243,16 @@ class _Check:
         self._verdict.records += segment.header.last - segment.header.first + 1
 
     def _read_inputs(self, places: list[Place]) -> None:
-        """The whole in log; where its beginning was trimmed, what is left of it."""
+        """The whole in log; where its beginning was trimmed, or deleted, what is left of it."""
         known = int(self._cursors.get("lastInEventId") or 0)
-        expect = 1
+        begins = expect = int((self._tombstone or {}).get("lastInEventId") or 0) + 1
         for segment in self._segments(places):
             first = segment.header.first
             if first > expect and not set(range(expect, first)) & self._broken:
-                if expect == 1 and first - 1 <= known:
+                if expect == begins and first - 1 <= known:
                     self._trimmed("in", first - 1)
                 else:
-                    missing = (known + 1 if expect == 1 else expect, first - 1)
+                    missing = (max(known + 1, expect) if expect == begins else expect, first - 1)
                     text = f"in log: inputs {missing[0]} to {missing[1]} are missing"
                     self._gap(Gap(text, log="in", missing=missing))
             if first >= expect:
@@ -270,11 +276,17 @@ class _Check:
         document = self._document
         stored = self._try(lambda: self._fed(restore(document))) if document is not None else None
         readable = stored is not None or self._cursors.get("hydrated")
-        if out and out[0].first > 1 and readable and out[0].first - 1 <= cursor_of(self._cursors):
+        if self._tombstone is not None:
+            self._start = out[0].first - 1
+            if stored is not None and stored.cursor < cursor_of(self._tombstone):
+                self._note("stale-snapshot", "it stands below the session's deletion: run that again")
+                stored = None
+        elif out and out[0].first > 1 and readable and out[0].first - 1 <= cursor_of(self._cursors):
             self._start = out[0].first - 1
             self._trimmed("out", self._start)
         if self._verdict.rebuildable:
-            self._whole = self._try(lambda: self._fed(Fold()))
+            base = self._tombstone
+            self._whole = self._try(lambda: self._fed(Fold() if base is None else restore(base)))
             if stored is not None:
                 self._await(stored, "snapshot")
         elif stored is not None:
@@ -345,6 +357,12 @@ class _Check:
             if wrong:
                 place = f"at out record {other.cursor} the {what} and the fold of the whole log differ"
                 self._problem("law", f"{place}: {', '.join(wrong)}")
+
+
+def _deletion_at(store: Store, sid: str, place: Place) -> dict[str, Any] | None:
+    """The tombstone of the deletion in this segment. Raises Corrupt, Vanished."""
+    segments = log.fetch(store, [place.key])
+    return tombstones.in_segment(sid, segments[0]) if segments else None
 
 
 def _decoded(blob: Blob, key: str) -> list[Segment]:

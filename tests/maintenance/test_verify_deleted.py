@@ -1,0 +1,110 @@
+"""A session that was deleted and created again is whole from its deletion on: what was below is no loss."""
+
+from __future__ import annotations
+
+import pytest
+from chat_samples import SID, Place, user
+from upkeep import HOURS, fresh, killed_at, names, session_of
+
+from snapshotter.maintenance import compact, delete, gc, trim
+from snapshotter.verify import verify
+from streams import keys
+
+
+@pytest.fixture(params=["just now", "swept", "swept and compacted"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Three turns, deleted; then two more, the last of them just now."""
+    made = Place()
+    session_of(made, 3)
+    delete(made.db, SID)
+    made.db.create(SID, state={"born": 2})
+    made.db.send(SID, user("u8"))
+    made.answer("anew")
+    made.clock.advance(24 * HOURS)
+    made.db.send(SID, user("u9"))
+    made.answer("again")
+    if "swept" in request.param:
+        gc(made.db, SID)
+        assert names(made.stored("out/"))[0] > 1
+    if "compacted" in request.param:
+        compact(made.db, SID)
+    return made
+
+
+def test_the_log_alone_rebuilds_it(place: Place) -> None:
+    verdict = verify(fresh(place), SID)
+    assert verdict.ok, verdict.problems
+    assert verdict.rebuildable
+    assert not verdict.notes
+    place.bucket.inner.delete(keys.snapshot(SID))
+    alone = verify(fresh(place), SID)
+    assert (alone.ok, alone.rebuildable) == (True, True), alone.problems
+    assert len(fresh(place).history(SID)) == 4
+
+
+def test_what_is_missing_above_the_deletion_is_a_gap(place: Place) -> None:
+    *_, lost, _ = names(place.stored("out/"))
+    place.bucket.inner.delete(keys.segment("out", SID, lost))
+    assert "gap" in [problem.code for problem in verify(fresh(place), SID).problems]
+
+
+def test_an_input_that_is_missing_above_the_deletion_is_a_gap(place: Place) -> None:
+    place.bucket.inner.delete(keys.segment("in", SID, 4))
+    place.bucket.inner.delete(keys.snapshot(SID))
+    (gap,) = [p for p in verify(fresh(place), SID).problems if p.code == "gap"]
+    assert "inputs 4 to 4" in gap.detail
+
+
+def test_a_snapshot_that_says_something_else_breaks_the_law(place: Place) -> None:
+    key = keys.snapshot(SID)
+    data = place.stored(key)[key]
+    without_crc = data[: data.rindex(b',"crc":')] + b"}"
+    place.bucket.inner.put(key, without_crc.replace(b"anew", b"ever"))
+    assert [problem.code for problem in verify(fresh(place), SID).problems] == ["law", "law"]
+
+
+def test_a_tombstone_is_whole() -> None:
+    place = Place()
+    session_of(place, 2)
+    delete(place.db, SID)
+    place.clock.advance(24 * HOURS)
+    gc(place.db, SID)
+    verdict = verify(fresh(place), SID)
+    assert (verdict.ok, verdict.rebuildable, verdict.notes) == (True, True, [])
+
+
+def test_a_deletion_that_was_broken_off_is_no_damage() -> None:
+    """The fence stands, half of what is below is emptied, the snapshot is older than both, perhaps."""
+    codes = set()
+    for number in range(1, 100):
+        place = Place()
+        session_of(place, 2)
+        if not killed_at(place, number, "after", lambda db: delete(db, SID)):
+            break
+        verdict = verify(fresh(place), SID)
+        assert verdict.ok, (number, verdict.problems)
+        codes |= {note.code for note in verdict.notes}
+        delete(place.db, SID)
+        assert verify(fresh(place), SID).ok
+    assert 10 < number < 99
+
+
+def test_a_snapshot_from_before_the_deletion_is_told() -> None:
+    place = Place()
+    session_of(place, 2)
+    key = keys.snapshot(SID)
+    before = place.stored(key)[key]
+    delete(place.db, SID)
+    place.bucket.inner.put(key, before)
+    verdict = verify(fresh(place), SID)
+    assert [note.code for note in verdict.notes] == ["stale-snapshot"]
+    assert verdict.ok, verdict.problems
+
+
+def test_trimmed_above_the_deletion_it_is_not_rebuildable_from_the_log_alone(place: Place) -> None:
+    place.clock.advance(24 * HOURS)
+    trim(place.db, SID)
+    assert not any(b"session-deleted" in data for data in place.stored("out/").values())
+    verdict = verify(fresh(place), SID)
+    assert verdict.ok, verdict.problems
+    assert not verdict.rebuildable
