@@ -116,7 +116,9 @@ def _resting(bench: Bench, takeover: bool) -> Session:
     session = bench.db.wait_for(bench.done.session, takeover=takeover, limits=Limits(max_backoff=0.0))
     if session.fold.open is not None or session.fold.deleted:
         session.close()
-        raise Refused(f"a turn of session {session.id!r} is open, or it is deleted: nothing was redacted")
+        raise Refused(
+            f"a turn of session {session.id!r} is open, or it is deleted; redact when the turn has ended"
+        )
     return session
 
 

@@ -62,6 +62,10 @@ BEST = {
     "unseen": ("names-unseen-snapshot",),
     "deleted": ("delete-without-fence",),
     "redacted": ("redact-forgets-copies",),
+    "copied": ("copy-not-looked-at-again",),
+    "copied behind gc": ("gc-lists-copies-first",),
+    "left below": ("below-a-fence-counts",),
+    "owed": ("redact-says-first",),
     "damage": (
         "chain-unchecked",
         "gap-is-history",

@@ -210,6 +210,62 @@ def unseen(small: SmallWorld) -> None:
     keeps(small, "keeper", 3 * HOURS + 8.5, "gc")
 
 
+def copied(small: SmallWorld) -> None:
+    """A trim sleeps before it writes its checkpoint; a worker merges the blocks that this names, and gc takes
+    them."""
+    small.sizes, small.sleep = MERGING, 60.0
+    small.doom["keeper", "put", "checkpoints/", 1] = "asleep"
+    _merged_behind(small)
+    keeps(small, "keeper", 3 * HOURS, "trim", keep=1)
+    keeps(small, "sweeper", 3 * HOURS + 40.0, "gc")
+
+
+def copied_behind_gc(small: SmallWorld) -> None:
+    """gc sleeps before it reads the snapshot; a trim writes its checkpoint, a worker merges the blocks."""
+    small.sizes, small.sleep = MERGING, 60.0
+    small.doom["sweeper", "get", "sessions/", 1] = "asleep"
+    _merged_behind(small)
+    keeps(small, "sweeper", 3 * HOURS, "gc")
+    keeps(small, "keeper", 3 * HOURS + 5.0, "trim", keep=1)
+
+
+def _merged_behind(small: SmallWorld) -> None:
+    """Three turns; one more, hours later, that merges the third one's block."""
+    talks(small, (0.0, "q1"), (10.0, "q2"), (10.0, "q3"))
+    talks_later(small, 3 * HOURS + 10.0, "q4")
+
+
+def left_below(small: SmallWorld) -> None:
+    """A worker sleeps for hours before it writes; the session is deleted, opened again and swept, and what it
+    then leaves in a freed place stops nobody who tidies up."""
+    small.sleep = 9 * HOURS
+    small.doom["w-q1", "put", "out/", 3] = "asleep"
+    talks(small, (0.0, "q1"), (100.0, "q2"), takeover=True)
+    keeps(small, "deleter", HOURS, "delete")
+    keeps(small, "opener", HOURS + 60.0, "create")
+    talks_later(small, HOURS + 120.0, "q3")
+    talks_later(small, HOURS + 180.0, "q4")
+    keeps(small, "sweeper", 5 * HOURS, "gc")
+    keeps(small, "keeper", 10 * HOURS, "compact")
+
+
+def owed(small: SmallWorld) -> None:
+    """A message is redacted that nobody has answered yet; a worker comes behind the takeover, and ends its
+    turn when the redaction is through."""
+    small.sleep = 60.0
+    small.doom["redactor", "put", "in/", 1] = "asleep"
+    small.doom["w-q1", "put", "out/", 2] = "asleep"
+
+    def send(db: Database, name: str) -> None:
+        say(small, db, name, "q1", "say 2")
+        db.clock.sleep(20.0)
+        small.deliver("q1", kind=Steady, redeliveries=0, name="w-q1")
+
+    small.client("sender", send)
+    keeps(small, "redactor", 10.0, "redact", token="q1", text="q1 say 2")
+    small.client("reader", lambda db, name: (db.clock.sleep(300.0), small.look(db, name, SESSION)))
+
+
 def _story(told: Callable[[SmallWorld], object], most: int = 0) -> Story:
     return Story(told.__name__.replace("_", " "), told, 0, most, most + 1, limit=300)
 
@@ -218,6 +274,6 @@ KEPT = [
     _story(told)
     for told in (
         *(fast_clock, slow_gc, merged_meanwhile, sealed_again, trimmed, covered, newest_turn, deleted, swept),
-        *(windowed, sealed_before, large, redacted, unseen),
+        *(windowed, sealed_before, large, redacted, unseen, copied, copied_behind_gc, left_below, owed),
     )
 ]

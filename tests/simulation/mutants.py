@@ -25,7 +25,7 @@ from breaking import append_elsewhere, keep_plan, put_with_retries, save_ahead, 
 from hunting import table
 from mutating import Edit, Mutant
 
-from snapshotter import blocks, incoming, loading, saving, sending, values
+from snapshotter import blocks, checkpoints, incoming, loading, saving, sending, values
 from snapshotter.chunkwriter import ChunkWriter
 from snapshotter.claiming import Claiming
 from snapshotter.core import budget, cleanup, edits, moves, queue, snapshot
@@ -34,7 +34,7 @@ from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
 from snapshotter.core.openturn import OpenTurn
 from snapshotter.loading import Loaded
-from snapshotter.maintenance import compacting, deleting, redacting, sweeping, trimming
+from snapshotter.maintenance import compacting, copying, deleting, redacting, sweeping, trimming
 from snapshotter.scribe import Scribe
 from snapshotter.session import Session
 from snapshotter.watch import Watch
@@ -504,6 +504,35 @@ KEEPING = [
         "redact-forgets-segments",
         "a redaction leaves the logs as they are",
         (redacting._redact, "changes.write(bench)", "break"),
+    ),
+    _mutant(
+        "redact-says-first",
+        "a redaction takes the log over before it rewrites an input that is owed",
+        (
+            redacting._say,
+            "changes.write(bench, [n for n in changes.inputs if not session.fold.inputs.is_applied(n)])",
+            "pass",
+        ),
+    ),
+    _mutant(
+        "copy-not-looked-at-again",
+        "a checkpoint is written, and nobody looks whether the snapshot still names what it names",
+        (copying.put_copy, "_is_named(bench, document) and ", ""),
+    ),
+    _mutant(
+        "gc-lists-copies-first",
+        "gc lists the checkpoints before it reads the snapshot",
+        (
+            sweeping._gc,
+            "logs = {which:",
+            "early = bench.shelf(keys.checkpoints_prefix(bench.sid))\nlogs = {which:",
+        ),
+        (sweeping._gc, "= bench.shelf(keys.checkpoints_prefix(bench.sid))  #", "= early  #"),
+    ),
+    _mutant(
+        "below-a-fence-counts",
+        "what stands below a hole and a deletion counts as the log's beginning",
+        (checkpoints.leftovers, "next(above_hole, None) is None", "True"),
     ),
 ]
 
