@@ -72,9 +72,21 @@ def redact(
         raise InvalidValue("give either the id of a message or the name of a value", path="message_id")
     if dry_run:
         return _rehearsed(Bench(db, session_id, "redact", None, True), message_id, value, takeover)
-    return restarting(
-        lambda: _redact(Bench(db, session_id, "redact", None, False), message_id, value, takeover)
-    )
+    begun: list[bool] = []
+
+    def run() -> Done:
+        bench = Bench(db, session_id, "redact", None, False)
+        try:
+            return _redact(bench, message_id, value, takeover)
+        finally:
+            begun.append(bench.done.written > 0)
+
+    try:
+        return restarting(run)
+    except Refused as error:
+        if any(begun):  # before a worker was faster
+            raise Unreachable(f"{error}; it is half done: run it again") from error
+        raise
 
 
 def _redact(bench: Bench, message_id: str | None, value: str | None, takeover: bool) -> Done:

@@ -12,7 +12,7 @@ from blocky import LARGE, TINY
 from chat_samples import AT_ONCE, SID, Place, ask, call, first_turn, result, saying, user, write_all
 from upkeep import HOURS, check, fresh, interrupted, killed_at, names, session_of
 
-from snapshotter import Refused, Session
+from snapshotter import Refused, Session, Turn, Unreachable
 from snapshotter.core.blocks import DEFAULT, Sizes
 from snapshotter.database import Database
 from snapshotter.maintenance import compact, redact, trim
@@ -430,6 +430,23 @@ def test_an_owed_message_beside_a_worker_that_answers_it() -> None:
 def test_an_owed_message_that_a_worker_brings_back_is_redacted_again() -> None:
     """The receipt's input is read beside the log: it may be older than that."""
     assert beside_a_worker(True, lambda place, session: finish(session)) > 2
+
+
+def test_a_redaction_that_loses_its_place_behind_the_first_rewrite_says_that_it_is_half_done() -> None:
+    """A worker has read the owed input, and opens its turn just before the log is taken over."""
+    place = owed()
+    session = place.db.boot(SID)
+    opened: list[Turn] = []
+    db = interrupted(place, "put", "out/", 1, lambda: opened.append(first_turn(session)))
+    with pytest.raises(Unreachable, match="half done: run it again"):
+        redact(db, SID, "u1", takeover=True)
+    (turn,) = opened
+    with session, turn:
+        turn.write({"type": "start"})
+    assert left(place, ASKED)
+    redact(place.db, SID, "u1")
+    assert not left(place, ASKED)
+    check(place)
 
 
 # -- dry runs -------------------------------------------------------------------------------------------
