@@ -173,7 +173,7 @@ class Turn(Passing):
         session.writer.beating = True
         self.span.claimed()
         self._watch = Watch(session, self)
-        self._watch.start()
+        self._watch.start(session)
 
     def _check(self) -> None:
         if self._error is not None:

@@ -55,6 +55,7 @@ from streams.errors import (
 _OWN = ".snapshotter"
 _STALE_MS = 3_600_000  # a temporary file this old belongs to nobody any more
 _PIECE = 1 << 24
+_REMEMBERED = 10_000  # directories that a process remembers to have synced
 _LOCKS = 64  # keys share this many locks, so that sessions do not wait for one another's syncs
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -289,6 +290,8 @@ class FileBucket:
         else:
             self._make_root()
         _sync_directory(folder.parent)
+        if len(self._synced) >= _REMEMBERED:
+            self._synced.clear()  # a process may see sessions without end; to sync once more does no harm
         self._synced.add(folder)
 
     def _make_root(self) -> None:
