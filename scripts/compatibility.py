@@ -111,8 +111,8 @@ _GUARANTEES = {
     "create": "conditional create",
     "replace": "conditional replace",
     "exact": "exact bytes",
-    "listing": "whole, ordered listings",
-    "plain": "plain names, copies or deletes",
+    "listing": "complete listings in order",
+    "plain": "names or copies as asked",
 }
 _WITHOUT = {
     "nonces_travel_with_the_object": "metadata",

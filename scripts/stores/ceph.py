@@ -7,17 +7,21 @@ checks signatures.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from .running import NoServer, minded
 
 _PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
+_SECONDS = 60  # for each step
+_ATTEMPTS = 5
 _CONFIGURATION = """
 [global]
 fsid = {fsid}
@@ -69,7 +73,7 @@ def running(
         command = [program, *map(str, arguments)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=60, cwd=folder
+                command, capture_output=True, text=True, check=False, timeout=_SECONDS, cwd=folder
             )
         except subprocess.TimeoutExpired:
             raise NoServer(f"{' '.join(command)} did not come back") from None
@@ -94,8 +98,7 @@ def running(
         stack.enter_context(minded(["ceph-mon", "--id", "a", *known, "-f"], folder))
         run("ceph", *known, "--connect-timeout", 30, "osd", "new", osd)
         run("ceph-osd", "--id", 0, *known, "--mkfs", "--osd-uuid", osd)
-        stack.enter_context(minded(["ceph-osd", "--id", "0", *known, "-f"], folder))
-        check = stack.enter_context(minded(["radosgw", "--name", "client.rgw", *known, "-f"], folder))
+        _start_osd(stack, folder, known, run)
         keys = (f"--access-key={access_key}", f"--secret-key={secret_key}")
         run(
             "radosgw-admin",
@@ -106,4 +109,20 @@ def running(
             "--display-name=snapshotter",
             *keys,
         )
+        # The pools are there now; two that make them at once get into each other's way.
+        check = stack.enter_context(minded(["radosgw", "--name", "client.rgw", *known, "-f"], folder))
         yield version[0] if version else "of unknown version", check
+
+
+def _start_osd(stack: ExitStack, folder: Path, known: tuple[object, ...], run: Callable[..., str]) -> None:
+    """Start the store and wait until the monitor has it. One that speaks to the monitor before it has the
+    monitor's map is told "wrong fsid", and ends; then it is started again."""
+    for _ in range(_ATTEMPTS):
+        check = stack.enter_context(minded(["ceph-osd", "--id", "0", *map(str, known), "-f"], folder))
+        end = time.monotonic() + _SECONDS
+        with suppress(NoServer):
+            while time.monotonic() < end:
+                check()
+                if json.loads(run("ceph", *known, "osd", "stat", "--format", "json"))["num_up_osds"]:
+                    return
+    raise NoServer(f"ceph-osd does not come up; see {folder}/osd.0.log")
