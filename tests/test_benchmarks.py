@@ -1,19 +1,27 @@
-"""The comparison with peers: its own part runs, and what counts it counts right.
+"""The comparison with peers, and the load: our own parts run, and what counts them counts right.
 
-The peers themselves are not run here: they are installed from an index, and take a quarter of an hour.
+The peers themselves are not run here: they are installed from an index, and take a quarter of an hour. The
+load is a small one.
 """
 
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from endpoints import Endpoint
 
+from benchmarks.load import command, crowd, gauge, long, records, soak
+from benchmarks.load import report as load_report
+from benchmarks.load.handle import Dead, Handle
 from benchmarks.peers import environments, measure, report
 from benchmarks.peers.measure import PEERS, Found, Peer
 from benchmarks.peers.proxy import Cost, Exchange, Proxy, depth
+from streams.buckets.memory import MemoryBucket
 
 OWN = [peer for peer in PEERS if peer.key == "ours-minio"]
 
@@ -90,3 +98,121 @@ def test_a_peer_that_ends_is_told(tmp_path: Path) -> None:
     with measure.processes([broken], tmp_path, tmp_path, {}) as (process,):
         with pytest.raises(RuntimeError, match="broken has ended while it was asked to boot"):
             process.ask("boot")
+
+
+# -- load ---------------------------------------------------------------------------------------------------
+
+ON_LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the load is read from /proc")
+
+
+def test_of_a_dead_worker_nothing_is_sent_and_nothing_heard() -> None:
+    inner = MemoryBucket()
+    handle = Handle(inner)
+    handle.put("out/a/1", b"one", if_absent=True)
+    handle.cut("a")
+    for ask in (
+        lambda: handle.get("out/a/1"),
+        lambda: handle.head("out/a/1"),
+        lambda: handle.put("out/a/2", b"two"),
+        lambda: handle.list("out/a/"),
+        lambda: handle.delete("out/a/1"),
+    ):
+        with pytest.raises(Dead):
+            ask()
+    assert inner.get("out/a/1") is not None
+    assert inner.get("out/a/2") is None
+    handle.put("out/ab/1", b"another")
+    assert (handle.unsent, handle.bill.put, handle.bill.written) == (5, 2, 10)
+
+
+def test_what_lands_as_its_sender_dies_is_not_heard_of() -> None:
+    class Killing(MemoryBucket):
+        def put(self, key: str, data: bytes, **condition: Any) -> Any:
+            written = super().put(key, data, **condition)
+            handle.cut("a")
+            return written
+
+    inner = Killing()
+    handle = Handle(inner)
+    with pytest.raises(Dead):
+        handle.put("out/a/1", b"one")
+    assert inner.get("out/a/1") is not None
+
+
+@ON_LINUX
+def test_what_a_process_holds_is_counted() -> None:
+    before = gauge.now(objects=True)
+    stay = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server, gauge.Peaks() as peaks, gauge.Held() as held:
+        waiting = threading.Thread(target=stay.wait)
+        waiting.start()
+        with socket.create_connection(server.getsockname()), server.accept()[0]:
+            much = bytearray(50_000_000)
+            kept = [[number] for number in range(10_000)]
+            now = gauge.now(objects=True)
+        stay.set()
+        waiting.join()
+    assert now.connections - before.connections == 2
+    assert now.files - before.files >= 3
+    assert now.objects - before.objects >= len(kept)
+    assert now.threads - before.threads == 2  # the one that waits, and the one that looks
+    assert peaks.most.memory >= now.memory
+    assert len(much) * 0.9 < held.bytes < len(much) * 2
+    assert gauge.settled(before).files <= before.files
+
+
+def small(folder: Path) -> dict[str, Any]:
+    """All parts, of a few sessions, turns and records."""
+    url, grown = (folder / "records").as_uri(), folder / "long"
+    grown.mkdir()
+    size = {"sessions": 4, "chunks": 60, "pace": 200.0}
+    by = {how: crowd.run(f"memory://crowd-by-{how}", how, **size) for how in crowd.HOW}
+    boots = []
+    lengths = [20, 60]
+    rows = long.grow(lengths, str(grown))
+    for window in (long.WINDOW, None):
+        for length in lengths:
+            boots.append({"turns": length, "window": window, **long.booted(str(grown), length, window)})
+    made = records.made(url, 3, 40)
+    calls = {"boot": records.booted, "verify": records.verified, "follow": records.followed}
+    read = {name: call(url) for name, call in calls.items()}
+    read["rebuild"] = records.rebuilt(url)
+    written = records.opened(url, "open", 80)
+    still = {"deltas": 80, "written": written, "boot": records.booted(url, "open")}
+    return {
+        "crowd": {**size, "by": by},
+        "soak": {"seconds": 0.6, "every": 0.1, "sessions": 2, **soak.run("memory://soak", 0.6, 2, 2, 0.1)},
+        "long": {
+            "lengths": lengths,
+            "grown": rows,
+            "boots": boots,
+            "pages": {"the middle": long.paged(str(grown), 60, 30)},
+            "kept": long.kept(str(grown), 60, 10),
+        },
+        "records": {"turns": 3, "deltas": 40, "made": made, "read": read, "open": [still]},
+    }
+
+
+@ON_LINUX
+def test_a_small_load_runs_and_is_reported(tmp_path: Path) -> None:
+    found = json.loads(json.dumps(small(tmp_path)))
+    assert set(found) == set(command.PARTS)
+    for run in found["crowd"]["by"].values():
+        assert run["kept"] > 0
+        assert run["held"]["after"]["threads"] <= run["held"]["before"]["threads"]
+    assert set(found["soak"]["did"]) > {"turns", "killed", "fenced", "broken off", "by a task"}
+    assert [row["found"] for row in found["long"]["boots"]] == [40, 120, 40, 120]
+    assert found["long"]["pages"]["the middle"]["found"] == long.PAGE
+    assert found["long"]["kept"]["after"]["out"] < found["long"]["kept"]["before"]["out"]
+    made = found["records"]["made"]["records"]
+    assert found["records"]["read"]["follow"]["found"] == made == 3 * (40 + 8)
+    assert found["records"]["read"]["rebuild"]["found"] == made
+    tables = load_report.tables(found)
+    page = load_report.page(tables)
+    assert all(f"## {table.title}" in page for table in tables)
+    assert not any(name in page for name in ("{machine}", "{tables}"))
+
+
+@ON_LINUX
+def test_a_part_runs_in_a_process_of_its_own() -> None:
+    assert gauge.isolated("gauge", "quantile", values=[3, 1, 2], share=0.5) == 2

@@ -85,7 +85,7 @@ def _long(found: Found) -> list[Table]:
     )
     for row in found["grown"]:
         turns, bill = row["turns"], row["bill"]
-        kbs = [row["written"][kind] / turns / 1e3 for kind in kinds]
+        kbs = [row["written"].get(kind, 0) / turns / 1e3 for kind in kinds]
         total = sum(row["written"].values()) / turns
         asked = [bill[name] / turns for name in ("put", "get", "list")]
         grown.rows.append((turns, *kbs, total / 1e3, total / own, *asked, row["cpu"] / turns * 1e3))
