@@ -155,8 +155,8 @@ def test_what_a_process_holds_is_counted() -> None:
     assert now.connections - before.connections == 2
     assert now.files - before.files >= 3
     assert now.objects - before.objects >= len(kept)
-    assert now.threads - before.threads == 2  # the one that waits, and the one that looks
-    assert peaks.most.memory >= now.memory
+    assert now.threads >= 3  # this one, the one that waits, the one that looks
+    assert peaks.most.memory > before.memory
     assert len(much) * 0.9 < held.bytes < len(much) * 2
     assert gauge.settled(before).files <= before.files
 
