@@ -109,8 +109,12 @@ def parcels(store: Store, sid: str, found: Opened, base: Document | None, end: i
         listed = Listing((*reversed(window), *reversed(below)), False, None)
         tail = log.read_after(store, "out", sid, cursor, listed)
         cursor, below = tail.last, []
-        segments = _filled(store, sid, tail.segments)
-        named = _named(tail.records)
+        segments = tail.segments
+        # Nearly all records hold a chunk: those name no input, and nothing of theirs is stored apart.
+        others = [record for segment in segments for record in segment.records if "chunk" not in record]
+        named = _named(others)
+        if any(map(values.refers, others)):
+            segments = _filled(store, sid, segments)
         due = []
         while wanted and wanted[0] <= named:
             due.append(wanted.popleft())
@@ -135,10 +139,7 @@ def _windows(places: Sequence[Place]) -> Iterator[list[Place]]:
 
 
 def _filled(store: Store, sid: str, segments: list[Segment]) -> list[Segment]:
-    records = [record for segment in segments for record in segment.records]
-    if not any(map(values.refers, records)):
-        return segments
-    records = values.fill(store, sid, records)
+    records = values.fill(store, sid, [record for segment in segments for record in segment.records])
     found, start = [], 0
     for segment in segments:
         end = start + len(segment.records)
