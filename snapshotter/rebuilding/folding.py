@@ -200,7 +200,8 @@ class Work:
         newer than the cut-off."""
         end = found.end(self._options.until_ms)
         if self._options.mode == "compare":
-            below = [place.first for place in found.places if place.first <= found.cursor]
+            cursor = found.cursor
+            below = [place.first for place in found.places if place.first <= cursor]
             end = max([end, *below])
         return end
 
