@@ -3,8 +3,7 @@
 The turn is a small one, 300 bytes asked and 700 answered. The session grows through the engine, in memory
 and on virtual time (`flat.Growth`), so every count is exact; how it was at each length is put into a file.
 What reads it does so in a process of its own each time, which holds that file as its store: the memory that
-counts is what a boot takes on top of that, and times are those of the engine alone, as this store answers
-at once.
+counts is what a boot takes on top of that. Times are the processor's: this store answers at once.
 """
 
 from __future__ import annotations
@@ -88,16 +87,16 @@ class _Stored:
         return bucket, snapshotter.Database(bucket, self.clock)
 
     def measured(self, call: Callable[[snapshotter.Database], int]) -> dict[str, Any]:
-        """What a call costs. Its memory is that of the first time; `seconds` is a median. `found`: what it
-        returns."""
+        """What a call costs. Its memory is that of the first time; `seconds`, of the processor, is a median.
+        `found`: what it returns."""
         bucket, db = self.opened()
         with Held() as held:
             found = call(db)
         bill, seconds = bucket.bill.copy(), []
         for _ in range(_TIMES):
-            began = time.perf_counter()
+            began = time.process_time()
             call(db)
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.process_time() - began)
         costs = {**vars(bill), "requests": bill.requests}
         return {"bill": costs, "memory": held.bytes, "seconds": median(seconds), "found": found}
 
@@ -130,10 +129,10 @@ def kept(folder: str, length: int, turns: int) -> dict[str, Any]:
     stored = _Stored(folder, length)
     bucket, db = stored.opened()
     before = Counter(key.partition("/")[0] for key in stored.space.objects)
-    began = time.perf_counter()
+    began = time.process_time()
     with Held() as held:
         (done,) = maintenance.maintain(db, [SID], keep=maintenance.Keep(turns=turns))
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     assert done.error is None, done.error
     bill, after = bucket.bill.copy(), Counter(key.partition("/")[0] for key in stored.space.objects)
     with db.boot(SID) as session:

@@ -95,7 +95,7 @@ def _long(found: Found) -> list[Table]:
 def _boots(found: Found) -> Table:
     table = _table(
         "A boot of it",
-        "turns | read | messages | requests | round trips | kB read | memory MB | ms | ms, times the first",
+        "turns | read | messages | requests | round trips | kB read | memory MB | CPU ms | times the first",
         "Nothing is owed. `times the first`: against the shortest that was read in the same way.",
     )
     first: dict[Any, float] = {}
@@ -111,7 +111,7 @@ def _boots(found: Found) -> Table:
 def _pages(found: Found) -> Table:
     table = _table(
         f"A page of {long.PAGE} messages of its history, at {found['lengths'][-1]:,} turns",
-        "which | requests | kB read | memory MB | ms",
+        "which | requests | kB read | memory MB | CPU ms",
     )
     for name, row in found["pages"].items():
         bill = row["bill"]
@@ -125,7 +125,7 @@ def _kept(found: Found) -> Table:
     table = _table(
         f"Objects in the bucket, before and after a `maintain` that keeps {found['keeps']:,} turns of log",
         "kind | before | after",
-        f"{bill['requests']:,} requests, {bill['read'] / _MB:.0f} MB read, {found['seconds']:.0f} s, "
+        f"{bill['requests']:,} requests, {bill['read'] / _MB:.0f} MB read, {found['seconds']:.0f} s of CPU, "
         f"{found['memory'] / _MB:.0f} MB of memory. A boot behind it finds {found['messages']:,} messages.",
     )
     for kind in dict.fromkeys((*found["before"], *found["after"])):
@@ -137,7 +137,7 @@ def _records(found: Found) -> list[Table]:
     made = found["made"]
     read = _table(
         f"A log of {made['records']:,} records, without a snapshot",
-        "what | seconds | records/s | requests | memory MB",
+        "what | CPU s | records a CPU s | requests | memory MB",
         f"{found['turns']:,} turns of {found['deltas']:,} deltas: {made['objects']:,} objects, "
         f"{made['bytes'] / _MB:.1f} MB, in a folder; written in {made['seconds']:.0f} s.",
     )
@@ -146,7 +146,7 @@ def _records(found: Found) -> list[Table]:
         read.rows.append((name, row["seconds"], speed, row["requests"], row["memory"] / _MB))
     still = _table(
         "One open turn whose worker has died",
-        "deltas | segments | to write, µs a delta | boot ms | boot, µs a delta | requests | memory MB",
+        "deltas | segments | written: CPU µs each | boot: CPU ms | CPU µs each | requests | memory MB",
     )
     for row in found["open"]:
         written, boot, deltas = row["written"], row["boot"], row["deltas"]
@@ -159,5 +159,5 @@ def _records(found: Found) -> list[Table]:
 def page(made: Sequence[Table]) -> str:
     """The whole page."""
     machine = f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} shared cores"
-    text = _TEXT.read_text().replace("{machine}", f"{machine}, minio {version('minio')}.")
+    text = _TEXT.read_text().replace("{machine}", f"{machine}, minio {version('minio')}")
     return text.replace("{tables}", "\n\n".join(table.markdown() for table in made))
