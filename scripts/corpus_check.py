@@ -11,8 +11,9 @@ What is done, in this order, with `make_corpus.py`'s sessions:
     killed     all snapshots are removed and written back by a run whose processes are all killed (kill -9)
                in the middle of their tasks, again and again; resumed, it has to write what stood there before
     beside     all snapshots are removed again and written back, while workers ask and answer in some of the
-               sessions. No snapshot may ever step back; every question stands once and is answered; what the
-               workers did not touch is written as it was
+               sessions, and lose a snapshot now and then; those sessions are rebuilt again and again. No
+               snapshot may step back; every question stands once and is answered; what the workers did not
+               touch is written as it was
     verify     every object is read; in each session the fold of the whole logs has to be what the snapshot
                says at its place, and what a boot returns at the end
 
@@ -53,7 +54,7 @@ from snapshotter.rebuilding.executors import Inline, processes
 T = TypeVar("T")
 
 _MANY = 50  # sessions of one call in another process
-_VISITED = 25  # sessions that one worker goes through
+_VISITED = 8  # sessions that one worker goes through: few, so that it meets the rebuild in them
 _SHOWN = 20  # of what is wrong
 
 
@@ -99,7 +100,7 @@ def _shown(value: Any) -> str:
 @dataclass(frozen=True)
 class Asked:
     """What is to be checked, and how hard. `kills`: how often the run is killed; `workers`: how many answer
-    while it runs."""
+    while it runs; `rounds`: how often the sessions in which they do are rebuilt, after all have been."""
 
     url: str
     store: str
@@ -108,6 +109,7 @@ class Asked:
     jobs: int = 2
     kills: int = 3
     workers: int = 3
+    rounds: int = 60
 
 
 class Check:
@@ -197,6 +199,10 @@ class Check:
                 for number in range(asked.workers):
                     wait_for(self._folder / f"{number}.jsonl")
                 summary = rebuild(asked.url, mode="write", jobs=asked.jobs)
+                names = [name for part in visited for name in part]
+                again = [
+                    rebuild(asked.url, mode="write", jobs=1, sessions=names) for _ in range(asked.rounds)
+                ]
             finally:
                 (self._folder / "stop").touch()
             for future in running:
@@ -204,9 +210,11 @@ class Check:
         visits = [*_visits(self._folder, asked.workers)]
         touched = list(dict.fromkeys(visit["session"] for visit in visits))
         stored = self._stored(self._names)
-        wrong = [*_problems(summary), *_stepped_back(visits, stored), *self._unanswered(visits, touched)]
+        wrong = [each for run in (summary, *again) for each in _problems(run)]
+        wrong += [*_stepped_back(visits, stored), *self._unanswered(visits, touched)]
         wrong += self._changed({name: what for name, what in stored.items() if name not in touched}, touched)
         counts = {"workers": asked.workers, "turns beside": len(visits), "sessions touched": len(touched)}
+        counts["written beside"] = sum(run.statuses["written"] for run in again)
         return {**counts, **_counted(summary)}, wrong
 
     def verify(self) -> tuple[dict[str, Any], list[str]]:
@@ -264,13 +272,15 @@ def _visits(folder: Path, workers: int) -> Iterator[dict[str, Any]]:
 
 
 def _stepped_back(visits: Sequence[dict[str, Any]], stored: dict[str, Stored]) -> list[str]:
-    """Where a snapshot stood that a later look did not find, nor a newer one."""
+    """Where a snapshot stood that a later look did not find, nor a newer one. (`before` is -1 where it was
+    taken away on purpose.)"""
     newest: dict[str, int] = {}
     wrong = []
     for visit in visits:
         session, known = visit["session"], newest.get(visit["session"], 0)
-        if visit["before"] < known or visit["after"] < visit["before"]:
-            wrong.append(f"{session}: its snapshot stepped back from {known} to {visit['before']}")
+        if -1 < visit["before"] < known or visit["after"] < visit["before"]:
+            steps = f"{known}, {visit['before']}, {visit['after']}"
+            wrong.append(f"{session}: its snapshot stepped back: it stood at {steps}")
         newest[session] = visit["after"]
     for session, known in newest.items():
         now = stored.get(session, (0, ""))[0]

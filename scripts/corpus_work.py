@@ -81,11 +81,14 @@ def judge(url: str, sessions: Sequence[str]) -> list[str]:
 
 def answering(url: str, seed: int, worker: int, sessions: Sequence[str], folder: Path) -> None:
     """Ask and answer in these sessions, one after the other, until there is a file `stop` in the folder. Each
-    visit is a line of a file there: the question's id, and where the snapshot stood before and after."""
+    visit is a line of a file there: the question's id, and where the snapshot stood before and after. Before
+    every second one the snapshot is lost, so that a rebuild writes one while this worker does."""
     rng = random.Random(f"{seed}/worker/{worker}")
     with opened(url) as db, (folder / f"{worker}.jsonl").open("w") as told:
         for visit, session in enumerate(_again(sessions)):
-            before = cursor_of(db, session)
+            if visit % 2:
+                db.store.delete(keys.snapshot(db.sid(session)))
+            before = -1 if visit % 2 else cursor_of(db, session)
             message = question(rng, f"-{worker}-{visit}")
             db.send(session, message)
             respond(db, session, lambda visit=visit: answer(rng, 0, f"w-{worker}-{visit}"))  # type: ignore[misc]

@@ -21,7 +21,7 @@ KINDS = {"engine": 6, "unsaved": 2, "open": 4, "compacted": 5, "trimmed": 1, "pl
 
 def check(url: str, **asked: Any) -> dict[str, Any]:
     """Check a small corpus; what each step counted."""
-    report = corpus_check.check(corpus_check.Asked(url, "test", 60, **asked, kills=1, workers=2))
+    report = corpus_check.check(corpus_check.Asked(url, "test", 60, **asked, kills=1, workers=2, rounds=4))
     assert report.wrong == []
     assert len(report.lines()) == 7
     assert 0 < report.largest < 500e6
@@ -111,6 +111,8 @@ def test_a_snapshot_that_steps_back_is_seen() -> None:
         return len(corpus_check._stepped_back(visits, {"s": (stored, "")} if stored else {}))
 
     assert steps(visit(0, 5), visit(5, 5), visit(9, 12), stored=12) == 0
+    assert steps(visit(0, 5), visit(-1, 9), visit(9, 12), stored=12) == 0
+    assert steps(visit(0, 5), visit(-1, 9), visit(7, 12), stored=12) == 1
     assert steps(visit(0, 5), visit(4, 9), stored=9) == 1
     assert steps(visit(0, 5), visit(5, 4), stored=4) == 1
     assert steps(visit(0, 5), visit(5, 9), stored=8) == 1
@@ -162,6 +164,6 @@ def test_who_waits_for_a_worker_that_never_comes_is_told(tmp_path: Path) -> None
 def test_workers_share_no_session() -> None:
     names = [f"s{number}" for number in range(1000)]
     dealt = corpus_check._dealt(names, 3)
-    assert [len(part) for part in dealt] == [25, 25, 25]
-    assert len({name for part in dealt for name in part}) == 75
+    assert [len(part) for part in dealt] == [8, 8, 8]
+    assert len({name for part in dealt for name in part}) == 24
     assert [len(part) for part in corpus_check._dealt(names[:7], 3)] == [1, 1, 1]
