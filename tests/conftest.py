@@ -26,12 +26,17 @@ from typing import Any
 
 import pytest
 from endpoints import BACKENDS, ENDPOINT, TRAITS, Endpoint
+from hypothesis import settings
 
 from streams.buckets.base import Bucket
 from streams.buckets.file import FileBucket
 from streams.buckets.memory import MemoryBucket, Space
 from streams.buckets.remote import Keys
 from streams.testing.conformance import Traits
+
+# How long an example takes says how busy the machine is, and nothing else.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 _ran: dict[str, int] = {}
 _roots = itertools.count(1)

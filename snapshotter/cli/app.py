@@ -128,8 +128,14 @@ class _Root(click.Group):
     type=click.Choice(FORMATS),
     help="Show on stderr what is logged: boots, turns, recoveries, what was reported.",
 )
+@click.option(
+    "--allow-unfenced",
+    is_flag=True,
+    help="Write to a store without conditional create, too. Then nothing keeps two workers of a session, or"
+    " two senders, apart: what one of them was told is stored may be lost.",
+)
 @click.pass_context
-def cli(ctx: click.Context, log_format: str | None) -> None:
+def cli(ctx: click.Context, log_format: str | None, allow_unfenced: bool) -> None:  # noqa: ARG001 - is_unfenced
     """See _HELP."""
     if log_format is not None:
         show_logs(ctx, log_format)

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import click
 
 from snapshotter import Database, Receipt
-from snapshotter import open as open_database
 
-from .output import F, json_option, session_argument, tell_receipt, url_argument
+from .output import F, json_option, open_database, session_argument, tell_receipt, url_argument
 from .work import given_message
 
 

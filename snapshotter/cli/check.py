@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from snapshotter import open as open_database
 from snapshotter.catalogue import all_sessions
 from snapshotter.verify import Verdict
 from snapshotter.verify import verify as verify_session
@@ -12,7 +11,18 @@ from streams.testing.conformance import Traits
 
 from .deep import Contract, Finding
 from .examine import Check, examine
-from .output import count, emit, json_option, milliseconds, progress, say, short, tell_empty, url_argument
+from .output import (
+    count,
+    emit,
+    json_option,
+    milliseconds,
+    open_database,
+    progress,
+    say,
+    short,
+    tell_empty,
+    url_argument,
+)
 from .problems import PROBLEM
 
 _OK = click.style("ok ", fg="green")

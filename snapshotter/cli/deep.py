@@ -89,9 +89,9 @@ BEARINGS: dict[str, tuple[str, str]] = {
 }
 _FENCED = "works: two workers never write over each other, and nothing acknowledged is lost"
 _ONLY_UNFENCED = (
-    "works only with `allow_unfenced=True`. Then a session works, and is resumed, while one process at a "
-    "time writes to it. No longer promised: that a second worker, or a second sender, is noticed; where two "
-    "write at once, what one of them was told is stored is lost"
+    "works only with `allow_unfenced=True` (`snapshotter --allow-unfenced …`). Then a session works, and is "
+    "resumed, while one process at a time writes to it. No longer promised: that a second worker, or a "
+    "second sender, is noticed; where two write at once, what one of them was told is stored is lost"
 )
 CHECKSUM = "a_checksum_is_taken"
 _CHECKSUM_MEANS = "leave checksum= out of the URL; Content-MD5 is sent in any case"

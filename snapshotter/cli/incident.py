@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 import click
 
 from snapshotter import ChatRecovery, Session
-from snapshotter import open as open_database
 from snapshotter.core.budget import Incident
 from snapshotter.core.moves import next_step
 from snapshotter.core.verdict import incident_case, incident_of
@@ -21,7 +20,7 @@ from snapshotter.hosting.status import Outcome, outcome_of
 from snapshotter.recovery import cause_text
 
 from .cases import json_object, records
-from .output import count, emit, field, json_option, store_url, tell_absent, when
+from .output import count, emit, field, json_option, open_database, store_url, tell_absent, when
 from .problems import GAP
 
 _OPTIONS = ("run", "cause", "keep", "limits")

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import click
 
 from snapshotter import Receipt, Refused, Session
-from snapshotter import open as open_database
 from snapshotter.core.calls import parts_of
 from snapshotter.core.contract import describe
 from snapshotter.core.queue import Item
@@ -26,6 +25,7 @@ from .output import (
     field,
     in_words,
     json_option,
+    open_database,
     say,
     session_argument,
     short,

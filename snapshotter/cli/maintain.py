@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from snapshotter import open as open_database
 from snapshotter.catalogue import all_sessions
 from snapshotter.maintenance import Done, Keep, Kept, Rules, each
 from snapshotter.maintenance import compact as compact_session
@@ -17,7 +16,7 @@ from snapshotter.maintenance import gc as gc_session
 from snapshotter.maintenance import trim as trim_session
 from snapshotter.maintenance.upkeep import Step, compact_where_possible
 
-from .output import count, emit, json_option, say, tell_empty, url_argument
+from .output import count, emit, json_option, open_database, say, tell_empty, url_argument
 from .problems import PROBLEM
 
 _AGE = click.option(

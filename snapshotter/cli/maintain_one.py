@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from snapshotter import open as open_database
 from snapshotter.errors import Corrupt, NewerVersion
 from snapshotter.maintenance import Done, import_
 from snapshotter.maintenance import delete as delete_session
@@ -16,7 +15,7 @@ from snapshotter.maintenance import fork as fork_session
 from snapshotter.maintenance import redact as redact_session
 
 from .maintain import in_words
-from .output import aside, count, emit, json_option, say, session_argument, url_argument
+from .output import aside, count, emit, json_option, open_database, say, session_argument, url_argument
 
 _NO_EXPORT = "give a whole file that `snapshotter export URL SESSION FILE` wrote; nothing was stored"
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")

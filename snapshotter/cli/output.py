@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 import orjson
 
+import snapshotter
 from snapshotter import Database, InvalidId, InvalidValue, Receipt, Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,6 +52,16 @@ class _Seconds(click.FloatRange):
 
 
 SECONDS = _Seconds(min=0, max=1_000_000_000)
+
+
+def is_unfenced() -> bool:
+    """Whether this run has `--allow-unfenced`."""
+    return bool(click.get_current_context().find_root().params["allow_unfenced"])
+
+
+def open_database(url: str, **options: Any) -> Database:
+    """`snapshotter.open`, as the options of the whole program say."""
+    return snapshotter.open(url, allow_unfenced=is_unfenced(), **options)
 
 
 def url_argument(command: F) -> F:

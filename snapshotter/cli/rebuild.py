@@ -16,7 +16,7 @@ from snapshotter.rebuilding import LOCAL, Result, Summary, dask, ray
 from snapshotter.rebuilding import rebuild as rebuild_all
 
 from .look import since_ms
-from .output import count, emit, json_option, say, store_url, url_argument
+from .output import count, emit, is_unfenced, json_option, say, store_url, url_argument
 from .problems import PROBLEM
 
 _SHOWN = 10  # differences of one session that a person is shown
@@ -92,6 +92,7 @@ def rebuild(
     with _executor(dask_address, ray_address) as executor, _told(as_json) as progress:
         summary = rebuild_all(
             url,
+            allow_unfenced=is_unfenced(),
             mode=mode,  # type: ignore[arg-type]  # one of the flags
             sessions=chosen,
             since=since_ms(since),

@@ -10,12 +10,21 @@ from typing import Any, BinaryIO
 import click
 
 from snapshotter import Database, Refused, Session, Turn, release_on_sigterm
-from snapshotter import open as open_database
 from snapshotter.core.values import loads
 from snapshotter.scribe import POLICIES
 
 from .chunks import Chunks
-from .output import SECONDS, aside, emit, json_option, say, session_argument, tell_receipt, url_argument
+from .output import (
+    SECONDS,
+    aside,
+    emit,
+    json_option,
+    open_database,
+    say,
+    session_argument,
+    tell_receipt,
+    url_argument,
+)
 from .problems import CutShort
 
 _ENDS = ("finish", "abort", "error")

@@ -27,7 +27,8 @@ class Options:
 
     `until_ms`: the run's cut-off by the store's clock (epoch ms): of each log only what was durable then
     counts. `replace_unreadable`: a stored snapshot that cannot be read is written over, too. `dest`: a store
-    URL, where `mode` is export. `sizes`: of what is written (see `core.blocks`).
+    URL, where `mode` is export. `sizes`: of what is written (see `core.blocks`). `allow_unfenced`: as of
+    `open`.
     """
 
     mode: Mode = "compare"
@@ -36,6 +37,7 @@ class Options:
     format: Format = "jsonl"
     dest: str = ""
     sizes: Sizes = DEFAULT
+    allow_unfenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

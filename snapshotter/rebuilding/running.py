@@ -65,6 +65,7 @@ def rebuild(
     format: Format = "jsonl",  # noqa: A002 - what everybody calls it
     dest: str | os.PathLike[str] | None = None,
     replace_unreadable: bool = False,
+    allow_unfenced: bool = False,
     jobs: int | None = None,
     executor: Executor | None = None,
     chunk: int | None = None,
@@ -88,7 +89,8 @@ def rebuild(
     `executor`: any with the interface of `concurrent.futures`, in their place; it is not shut down.
     `chunk`: sessions of one task. `journal`: a file that says what is done, and with `resume` what need not
     be done again. `replace_unreadable`: of `write`, also over a snapshot that cannot be read.
-    `encryption`: as of `open`; its source of keys goes to other processes, so it has to be picklable.
+    `allow_unfenced`: as of `open`. So is `encryption`; its source of keys goes to other processes, so it has
+    to be picklable.
     `telemetry`: as of `open`. Of the tasks it tells their sums, and no single request.
 
     Raises Refused or InvalidValue for what is asked wrongly, Misconfigured for what concerns the whole store,
@@ -96,6 +98,7 @@ def rebuild(
     """
     url = Path(url).absolute().as_uri() if isinstance(url, os.PathLike) else url
     options = _options(mode, format, dest, replace_unreadable, sizes)
+    options = replace(options, allow_unfenced=allow_unfenced)
     asked = _Asked(None if sessions is None else list(sessions), prefix, since, chunk, _jobs(jobs))
     if resume and journal is None:
         raise Refused("resume needs the journal of the run that is to be resumed")

@@ -31,7 +31,9 @@ def rebuild_some(
     """
     with PooledClock(1 if is_at_hand(url) else REQUESTS) as clock:
         bucket = open_bucket(url, clock=clock, encryption=encryption or of_environment())
-        db = Database(bucket, clock, sizes=options.sizes, telemetry=None)
+        db = Database(
+            bucket, clock, sizes=options.sizes, allow_unfenced=options.allow_unfenced, telemetry=None
+        )
         try:
             return rebuild_in(db, options, sids)
         finally:

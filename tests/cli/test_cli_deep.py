@@ -160,7 +160,7 @@ def test_what_it_says_to_a_person(at) -> None:
     assert "BAD a key is created once: the condition was ignored" in told.out
     assert "two workers can win one place" in told.out
     assert re.search(r"^ +[\d,]+ requests \(.*PUT.*LIST.*\) in [\d.]+ s$", told.out, re.M)
-    assert "unfenced: works only with `allow_unfenced=True`." in told.out
+    assert "unfenced: works only with `allow_unfenced=True` (`snapshotter --allow-unfenced …`)." in told.out
     at(Undated())
     told = run("doctor", "--deep", "memory://x", *QUICK)
     assert told.code == 0

@@ -136,3 +136,8 @@ def test_a_quirk_is_found_and_the_engine_does_what_is_said(
         }.get(quirk.__name__, "as-given")
         assert works(url) is (verdict == "fenced")
         assert works(url, allow_unfenced=True) is (verdict != "refused")
+        assert run("send", url, "by-hand", "Hi.").code == (0 if verdict == "fenced" else 6)
+        allowed = run("--allow-unfenced", "send", url, "by-hand", "Hi again.")
+        assert allowed.code == (6 if verdict == "refused" else 0)
+        if verdict != "refused":
+            assert run("--allow-unfenced", "rebuild", "--write", "--jobs", "1", url).code == 0

@@ -24,7 +24,7 @@ def check(url: str, **asked: Any) -> dict[str, Any]:
     report = corpus_check.check(corpus_check.Asked(url, "test", 60, **asked, kills=1, workers=2, rounds=4))
     assert report.wrong == []
     assert len(report.lines()) == 7
-    assert 0 < report.largest < 500e6
+    assert report.largest > 0  # of this process, too, and of all that other tests have done in it
     return {step.name: step.counts for step in report.steps}
 
 
