@@ -26,6 +26,7 @@ _PROC = Path("/proc/self")
 _LISTENS = "0A"
 _LOOK = 0.1
 _SETTLES = 5.0
+_SAME = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,16 @@ def now(*, objects: bool = False) -> Reading:
 
 
 def settled(before: Reading) -> Reading:
-    """What is held once nothing ends any more: as soon as it is no more than `before`, or after some
-    seconds."""
-    end = time.monotonic() + _SETTLES
+    """What is held once nothing ends any more: as soon as it is no more than `before`, or after it has stayed
+    the same for half a second, or after five."""
+    end, same, last = time.monotonic() + _SETTLES, 0, (0, 0)
     while True:
         found = now(objects=True)
-        left = max(found.threads - before.threads, found.files - before.files)
-        if left <= 0 or time.monotonic() > end:
+        held = (found.threads, found.files)
+        same = same + 1 if held == last else 0
+        last = held
+        is_left = found.threads > before.threads or found.files > before.files
+        if not is_left or same >= _SAME or time.monotonic() > end:
             return found
         time.sleep(_LOOK)
 
