@@ -53,6 +53,8 @@ def read_inputs(
 
 def next_input(store: Store, sid: str, number: int, *, lenient: bool = False) -> Record | None:
     """The in record with this id; None while it is not there. `lenient` as in `values.fill`."""
+    if number > keys.MAX:
+        return None  # behind the last place, which a stray key took
     key = keys.segment("in", sid, number)
     blob = store.get(key)
     segment = decode_segment(blob.data, key=key, modified_ms=blob.modified_ms) if blob is not None else None

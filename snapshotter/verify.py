@@ -248,7 +248,7 @@ class _Check:
         begins = expect = int((self._tombstone or {}).get("lastInEventId") or 0) + 1
         for segment in self._segments(places):
             first = segment.header.first
-            if first > expect and not set(range(expect, first)) & self._broken:
+            if first > expect and not any(expect <= broken < first for broken in self._broken):
                 if expect == begins and first - 1 <= known:
                     self._trimmed("in", first - 1)
                 else:

@@ -3,6 +3,7 @@ damaged, or changed by somebody else. A boot takes nothing for healthy that is n
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,14 @@ from chat_samples import SID, Place, first_turn, saying, user, write_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshotter import Closed, Corrupt, Database, Gap, NewerVersion
+from snapshotter import Closed, Corrupt, Damaged, Database, Gap, NewerVersion
 from snapshotter.core.blocks import Sizes
 from snapshotter.core.snapshot import decode
 from snapshotter.loading import load
+from snapshotter.maintenance import delete, export, import_
+from snapshotter.rebuilding.results import MODES, Options
+from snapshotter.rebuilding.working import rebuild_in
+from snapshotter.verify import verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.codec import encode_segment
@@ -294,8 +299,39 @@ def test_two_stray_keys_far_above_the_in_log_cost_one_window_of_requests(place: 
 
 def test_nothing_can_be_sent_behind_the_last_place(place: Place) -> None:
     put_in(place, in_record(keys.MAX))
-    with pytest.raises(Gap, match="no place is left"):
+    with pytest.raises(Gap, match=r"no place is left behind the newest, in/chat/0{16}-9{16}.jsonl: .*delete"):
         place.send("u1")
+
+
+@pytest.mark.parametrize("far", [20_000, keys.MAX - 1, keys.MAX])
+def test_whatever_reads_a_whole_log_tells_a_stray_key_far_ahead_at_once(place: Place, far: int) -> None:
+    turns(place, 3)
+    put_in(place, in_record(far))
+    before = len(place.bucket.calls)
+    assert [problem.detail for problem in verify(place.db, SID).problems if problem.code == "gap"] == [
+        f"in log: inputs 4 to {far - 1} are missing below {far}, the newest"
+    ]
+    file = io.BytesIO()
+    assert "inputs 4 to" in export(place.db, SID, file).why
+    with pytest.raises(Damaged, match="inputs 4 to"):
+        import_(Place().db, file)
+    for mode in MODES[:2]:
+        (told,) = rebuild_in(place.db, Options(mode), [SID])
+        assert (told.status, told.error) == ("failed", "Gap")
+    assert len(place.bucket.calls) - before < 6000
+
+
+def test_the_last_place_is_answered_as_any_and_nothing_comes_behind_it(place: Place) -> None:
+    turns(place, 1)
+    put_in(place, in_record(keys.MAX - 1))
+    delete(place.db, SID)
+    place.db.create(SID, messages=[])
+    assert place.send("u2").id == keys.MAX
+    place.answer("to u2")
+    assert [message["id"] for message in place.db.history(SID)][:1] == ["u2"]
+    assert verify(place.db, SID).ok
+    with pytest.raises(Gap, match="no place is left"):
+        place.send("u3")
 
 
 def test_a_missing_input_is_a_gap_once_looking_again_has_not_helped(place: Place) -> None:

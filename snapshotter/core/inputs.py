@@ -30,7 +30,8 @@ _KEEP = 64  # applied inputs this far back may still be taken anew by a turn tha
 _NOT_BODY = {"id", "ts", "key", "metadata", "body", "clientTools"}
 ANSWERS = ("tool-result", "tool-approval")
 GONE = "deleted"
-"""The kind of the in record that a deletion leaves; to a reader one more kind that it does not know."""
+"""The kind of the in record that a deletion leaves, or an import in a place that it has claimed and has nothing
+for: spent from the beginning."""
 
 # The kinds that this release understands, and their own fields.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -173,6 +174,8 @@ class InputLog:
             self._copies.setdefault(entry.duplicate_of, []).append(number)
             if self.is_applied(entry.duplicate_of):
                 self.apply([number])
+        elif record.get("kind") == GONE:
+            self.apply([number])  # nobody ever answers it
         return entry
 
     def hole_below(self, number: int) -> int | None:
@@ -239,8 +242,10 @@ class InputLog:
         came before: a deletion empties those, early or late, and the log says the same before and after."""
         later = [entry for entry in self._inputs.values() if entry.id > upto]
         copies = {entry.id for entry in later if (entry.duplicate_of or upto + 1) <= upto}
-        above = (*range(upto + 1, self.applied_upto + 1), *self.applied)
-        fresh = InputLog(upto, [n for n in above if n not in copies])
+        # Up to the first copy, and not one by one from here: `applied_upto` is whatever a snapshot says.
+        whole = max(upto, min([self.applied_upto + 1, *copies]) - 1)
+        above = (*range(whole + 1, self.applied_upto + 1), *self.applied)
+        fresh = InputLog(whole, [n for n in above if n not in copies])
         fresh.last = upto
         for entry in later:
             fresh.feed(entry.record)

@@ -17,9 +17,9 @@ that may see a session some turns short, at a place where it has stood all the s
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from snapshotter import values
@@ -103,7 +103,7 @@ def parcels(store: Store, sid: str, found: Opened, base: Document | None, end: i
     """
     stored = Stored(base, None)
     cursor, applied = stored.cursor, (base or {}).get("inApplied") or ()
-    wanted = deque(stored.wants(found.newest, ()))
+    wanted = _Wanted(stored.wants(found.newest, ()))
     below = [place for place in found.places if place.first <= cursor.id][-_BELOW:]
     for window in _windows([place for place in found.places if cursor.id < place.first <= end]):
         listed = Listing((*reversed(window), *reversed(below)), False, None)
@@ -115,13 +115,24 @@ def parcels(store: Store, sid: str, found: Opened, base: Document | None, end: i
         named = _named(others)
         if any(map(values.refers, others)):
             segments = _filled(store, sid, segments)
-        due = []
-        while wanted and wanted[0] <= named:
-            due.append(wanted.popleft())
-        yield Parcel(read_inputs(store, sid, due, applied), segments)
-    while wanted:
-        due = [wanted.popleft() for _ in range(min(_INPUTS, len(wanted)))]
+        yield Parcel(read_inputs(store, sid, wanted.upto(named), applied), segments)
+    while due := list(islice(wanted.upto(found.newest), _INPUTS)):
         yield Parcel(read_inputs(store, sid, due, applied), [])
+
+
+class _Wanted:
+    """Ids of inputs, taken as they are read. A stray key may be the newest, 10**15 above the others: what is
+    wanted is never held, and ends at the first input that is not there."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._rest = iter(numbers)
+        self._next = next(self._rest, None)
+
+    def upto(self, newest: int) -> Iterator[int]:
+        """Take those up to this one."""
+        while self._next is not None and self._next <= newest:
+            number, self._next = self._next, next(self._rest, None)
+            yield number
 
 
 def _windows(places: Sequence[Place]) -> Iterator[list[Place]]:

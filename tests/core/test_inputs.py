@@ -32,7 +32,7 @@ from build import (
 )
 
 from snapshotter.core.contract import fold_case
-from snapshotter.core.inputs import body_hash, keys_of, role_of
+from snapshotter.core.inputs import InputLog, body_hash, keys_of, role_of
 from snapshotter.core.modelview import model_view
 from snapshotter.core.snapshot import decode, encode
 
@@ -342,3 +342,8 @@ def test_of_two_copies_that_came_after_the_session_was_created_again_one_counts(
     assert owed(boot(inputs, outs)) == [([2], "message")]
     answered = boot(inputs, [*outs, start(2, [2], epoch=3, run="c"), *answer("Two."), done(2)])
     assert ([m["id"] for m in answered["messages"]], answered["cursor"]["in"]) == (["u1", "a2"], 3)
+
+
+def test_beginning_anew_costs_nothing_for_what_a_snapshot_says_is_applied() -> None:
+    fresh = InputLog(10**15, [10**15 + 2]).anew(3)
+    assert (fresh.applied_upto, fresh.snapshot_applied()) == (10**15, [10**15 + 2])
