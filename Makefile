@@ -19,7 +19,7 @@ help:
 	@echo "make check   linter, formatter, types, import contracts"
 	@echo "make audit   known weaknesses of what is installed (needs an advisory database: the network)"
 	@echo "make minio   a local MinIO to develop against"
-	@echo "make bench   run the benchmarks (ARGS=peers: beside others, a report)"
+	@echo "make bench   run the benchmarks (ARGS=peers: beside others, ARGS=load: much of everything; reports)"
 	@echo "make fuzz    break what is read from outside, led by coverage (MINUTES=1 for each TARGET=all)"
 	@echo "make clean   remove what the others made"
 
