@@ -30,8 +30,7 @@ _KEEP = 64  # applied inputs this far back may still be taken anew by a turn tha
 _NOT_BODY = {"id", "ts", "key", "metadata", "body", "clientTools"}
 ANSWERS = ("tool-result", "tool-approval")
 GONE = "deleted"
-"""The kind of the in record that a deletion leaves, or an import in a place that it has claimed and has nothing
-for: spent from the beginning."""
+"""The kind of the in record that a deletion leaves; to a reader one more kind that it does not know."""
 
 # The kinds that this release understands, and their own fields.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -174,8 +173,6 @@ class InputLog:
             self._copies.setdefault(entry.duplicate_of, []).append(number)
             if self.is_applied(entry.duplicate_of):
                 self.apply([number])
-        elif record.get("kind") == GONE:
-            self.apply([number])  # nobody ever answers it
         return entry
 
     def hole_below(self, number: int) -> int | None:
