@@ -7,7 +7,8 @@
 
 A run that was broken off, by whatever, is resumed from it: tasks that are done are not done again, unless a
 session of theirs failed. The last line may be half a line then; it does not count. A plan that is not whole
-is made anew. Each line is on the disk before the next task counts as done.
+is made anew. Each line is on the disk before the next task counts as done. A line that is whole and none of
+these, or results of other sessions than the plan's, are damage: nothing of that journal counts then.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from streams.errors import Refused
+from streams.errors import Corrupt, Refused
 
 from .results import Result
 
@@ -52,7 +53,8 @@ class Journal:
     @classmethod
     def resume(cls, path: Path, head: dict[str, Any]) -> Journal:
         """One that is there. `head`: what is asked for now, which has to be what it says, but for the
-        cut-off, which is the first run's. Raises Refused where it is no journal, or another run's."""
+        cut-off, which is the first run's. Raises Refused where it is no journal, or another run's,
+        Corrupt for one that is damaged."""
         lines, whole = _lines(path)
         if not lines or lines[0].get("rebuild") != VERSION:
             raise Refused(f"{path} is no journal of a rebuild that this release can read")
@@ -60,15 +62,20 @@ class Journal:
         wrong = [name for name in {**lines[0], **asked} if lines[0].get(name) != asked.get(name)]
         if wrong:
             raise Refused(f"{path} is of a run that asked for something else: {', '.join(sorted(wrong))}")
-        file = path.open("r+b")
-        journal = cls(file, lines[0])
         planned = next((number for number, line in enumerate(lines) if "planned" in line), None)
+        tasks: Tasks | None = None
+        done: dict[int, list[Result]] = {}
+        if not isinstance(lines[0].get("until_ms", ""), int | None):
+            raise _damaged(path, 1)
         if planned is None:
             whole = len(orjson.dumps(lines[0])) + 1
         else:
-            journal.tasks = {line["task"]: line["sessions"] for line in lines[1:planned]}
-            for line in lines[planned + 1 :]:
-                journal.done[line["task"]] = [Result.of(row) for row in line["results"]]
+            tasks = _plan(path, lines[: planned + 1])
+            for number, line in enumerate(lines[planned + 1 :], planned + 2):
+                done[line["task"]] = _results(path, number, line, tasks)
+        file = path.open("r+b")
+        journal = cls(file, lines[0])
+        journal.tasks, journal.done = tasks, done
         file.truncate(whole)
         file.seek(whole)
         return journal
@@ -111,3 +118,37 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         found.append(value)
         size += len(line)
     return found, size
+
+
+def _plan(path: Path, lines: list[dict[str, Any]]) -> Tasks:
+    """The tasks of a plan, whose last line says that it is whole. Raises Corrupt."""
+    tasks: Tasks = {}
+    for number, line in enumerate(lines[1:-1], 2):
+        sessions = line.get("sessions")
+        whole = isinstance(sessions, list) and all(isinstance(session, str) for session in sessions)
+        if not whole or line.get("task") != len(tasks):
+            raise _damaged(path, number)
+        tasks[len(tasks)] = line["sessions"]
+    if lines[-1]["planned"] != len(tasks):
+        raise _damaged(path, len(lines))
+    return tasks
+
+
+def _results(path: Path, number: int, line: dict[str, Any], tasks: Tasks) -> list[Result]:
+    """What became of a task of the plan. Raises Corrupt."""
+    task, rows = line.get("task"), line.get("results")
+    if type(task) is not int or task not in tasks or not isinstance(rows, list):
+        raise _damaged(path, number)
+    try:
+        results = [Result.of(row) for row in rows]
+    except ValueError as error:
+        raise _damaged(path, number) from error
+    if [result.session for result in results] != tasks[task]:
+        raise _damaged(path, number)
+    return results
+
+
+def _damaged(path: Path, number: int) -> Corrupt:
+    error = Corrupt(f"{path} is damaged in line {number}", key=str(path))
+    error.add_note("delete it and begin again without resuming: what is done is looked at once more")
+    return error

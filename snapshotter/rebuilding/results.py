@@ -15,6 +15,10 @@ Format = Literal["jsonl", "parquet"]
 MODES: tuple[Mode, ...] = ("compare", "write", "export")
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
 
+STATUSES = (
+    *("same", "different", "written", "exported", "newer", "unsaved"),
+    *("unchecked", "hydrated", "deleted", "absent", "failed"),
+)
 PROBLEMS = ("different", "failed", "absent")
 
 LISTED = 200
@@ -91,9 +95,20 @@ class Result:
         return {**found, "differences": list(self.differences)} if self.differences else found
 
     @classmethod
-    def of(cls, row: dict[str, Any]) -> Result:
-        """From what `to_json` made."""
-        return cls(**{**row, "differences": tuple(row.get("differences", ()))})
+    def of(cls, row: Any) -> Result:
+        """From what `to_json` made. Raises ValueError for anything else."""
+        whole = isinstance(row, dict) and {"session", "status"} <= row.keys()
+        if not whole or any(type(value) is not _KINDS.get(name) for name, value in row.items()):
+            raise ValueError("no result of a session")
+        told = row.get("differences", [])
+        known = row["status"] in STATUSES and (row["status"] == "failed") == ("error" in row)
+        if not known or not all(isinstance(one, dict) and isinstance(one.get("path"), str) for one in told):
+            raise ValueError("no result of a session")
+        return cls(**{**row, "differences": tuple(told)})
+
+
+_KINDS = {name: type(value) for name, value in asdict(Result("", "", stored=0)).items()}
+_KINDS["differences"] = list
 
 
 _SUMMED = ("turns", "messages", "segments", "records", "bytes", "requests", "different")

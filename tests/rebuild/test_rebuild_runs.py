@@ -17,7 +17,7 @@ from test_rebuild_export import rows
 
 import snapshotter
 from snapshotter.database import Database
-from snapshotter.errors import Misconfigured, Refused, Unreachable
+from snapshotter.errors import Corrupt, Misconfigured, Refused, Unreachable
 from snapshotter.rebuilding import Result, running
 from snapshotter.rebuilding.executors import Inline, dask, ray
 from snapshotter.rebuilding.journal import Journal
@@ -137,6 +137,40 @@ def test_another_runs_journal_is_refused(root: Path, tmp_path: Path) -> None:
     for path in (other, root / "sessions" / "chat-000050" / "snapshot.json"):
         with pytest.raises(Refused, match="no journal"):
             Journal.resume(path, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "there", "instead"),
+    [
+        (1, b'"until_ms":1', b'"until_ms":-0.1'),
+        (2, b'"task":0', b'"task":1'),
+        (3, b'"sessions":["', b'"sessions":[20,"'),
+        (5, b'"planned":3', b'"planned":4'),
+        (6, b'"task":0', b'"task":[0]'),
+        (6, b'"task":0', b'"task":9'),
+        (6, b'"results"', b'"resvlts"'),
+        (6, b'"results":[', b'"results":5,"was":['),
+        (6, b'"session":"chat-000001"', b'"session":"chat-000099"'),
+        (6, b'"status":"same"', b'"stadus":"same"'),
+        (6, b'"status":"same"', b'"status":"seme"'),
+        (6, b'"cursor":', b'"cursor":true,"turns":'),
+        (6, b'"status":"same"', b'"status":"same","differences":[{}]'),
+    ],
+)
+def test_a_damaged_journal_is_corrupt_and_says_what_to_do(
+    root: Path, tmp_path: Path, line: int, there: bytes, instead: bytes
+) -> None:
+    journal = tmp_path / "run.jsonl"
+    snapshotter.rebuild(root, jobs=1, chunk=20, journal=journal)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    assert there in lines[line - 1]
+    lines[line - 1] = lines[line - 1].replace(there, instead, 1)
+    damaged = b"".join(lines)
+    journal.write_bytes(damaged)
+    with pytest.raises(Corrupt, match=f"damaged in line {line}") as caught:
+        snapshotter.rebuild(root, jobs=1, chunk=20, journal=journal, resume=True)
+    assert "begin again" in caught.value.__notes__[0]
+    assert journal.read_bytes() == damaged
 
 
 def test_threads_of_the_callers_do(root: Path) -> None:
