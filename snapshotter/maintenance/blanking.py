@@ -5,18 +5,29 @@ calls, files and metadata are one part that says `[redacted]`. In the logs the c
 types and their ids, so that every other message comes out as before; a `history put` behind them, which
 `redact` writes first, says what the message is now.
 
-A fold tells which chunks made it: the very reducer that boots use, over what there is of the log.
+A fold tells which chunks made it: the very reducer that boots use, over what there is of the log. It also
+tells whose call an answer was laid over, since ids of calls are not unique (many models count them from 0 in
+each answer), and which input a message came from. What of this a trim has taken away, or is not told yet, as
+of inputs that are owed, the session's history says (`Own`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from snapshotter.core.calls import Message, calls_of
+from snapshotter.core.calls import Message, answer_call, calls_of, locate
+from snapshotter.core.chain import id_of
+from snapshotter.core.edits import named_inputs, newest_for
 from snapshotter.core.fold import Fold
+from snapshotter.core.inputs import ANSWERS, Input
+from snapshotter.core.openturn import OpenTurn
+from snapshotter.core.tool_parts import is_settled
 
 Record = dict[str, Any]
+Name = tuple[str, str]
+"""A call as an answer names it: `toolCallId` or `approvalId`, and the id."""
 
 REDACTED = "[redacted]"
 
@@ -38,6 +49,7 @@ _BLANK: dict[str, Any] = {
     "messageMetadata": {"redacted": True},
 }
 _OUTPUTS = ("tool-output-available", "tool-output-error")
+_SAID = ("error", "detail")  # of a turn that ended badly: what an error chunk, or its worker, said
 
 
 def blank(message: Message) -> Message:
@@ -46,64 +58,122 @@ def blank(message: Message) -> Message:
     return {"id": message.get("id"), "role": message.get("role"), "parts": parts}
 
 
+def blank_turn(said: dict[str, Any]) -> dict[str, Any]:
+    """The same record, or a fold's `last_turn`, of a turn without the text of its error."""
+    return {**said, **{name: REDACTED for name in _SAID if said.get(name) is not None}}
+
+
+def blank_input(record: Record, message: Message) -> Record:
+    """An in record that brought this message, without it."""
+    return {**_without(record, "ref", "metadata", "body"), "message": blank(message)}
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a session's history, read whole, tells of a message: its calls; which other messages have calls
+    that are named alike; which message each owed answer is for; and the owed inputs that bring another
+    message under its id."""
+
+    calls: frozenset[Name]
+    others: dict[Name, set[str]]
+    owners: dict[int, str]
+    namesakes: frozenset[int]
+
+
+def own_of(fold: Fold, message_id: str) -> Own:
+    """What the fold of a whole session, in which no turn is open, tells of the message."""
+    calls: set[Name] = set()
+    others: dict[Name, set[str]] = {}
+    for message in fold.chain.messages:
+        for name in _names_in(message):
+            if message.get("id") == message_id:
+                calls.add(name)
+            else:
+                others.setdefault(name, set()).add(id_of(message))
+    owed = fold.inputs.owed()
+    # Where the id is held, a message that bears it gets another when it is taken.
+    talk = [e for e in owed if e.role in ("message", "edit")] if fold.held(message_id) else []
+    namesakes = frozenset(e.id for e in talk if e.message.get("id") == message_id)
+    return Own(frozenset(calls), others, dict(_laid(fold, owed)), namesakes)
+
+
 class Blanker:
     """Blanks one message in the records of a session, which have their large values put back in: all inputs
     are fed first, oldest first, then the out log is blanked, then the inputs. What is not the message's own
     comes back as the very same object. A chunk of no turn, whose beginning a trim that was broken off has
-    deleted, may be anybody's, and is read by nobody any more: it is blanked, too."""
+    deleted, may be anybody's, and is read by nobody any more: it is blanked, too.
 
-    def __init__(self, message_id: str, calls: Iterable[str], fold: Fold) -> None:
+    `inputs`: the ids of those in which it was sent. `turns`: those that ended with it."""
+
+    def __init__(self, message_id: str, own: Own, fold: Fold) -> None:
         self.message_id = message_id
-        self.calls = set(calls)
+        self.calls = set(own.calls)
         self.inputs: set[int] = set()
+        self.turns: set[int] = set()
+        self._own = own
         self._fold = fold
+        self._whole = not fold.cursor
+        self._first: dict[int, int] = {}
+        self._owners = dict(own.owners)
         self._turn: Any = None
 
     def feed(self, record: Record) -> None:
         """Take notice of a record of the in log."""
         self._fold.feed(record)
-        if isinstance(record.get("message"), dict) and self._is_it(record["message"], record["id"]):
-            self.inputs.add(record["id"])
+        number = record["id"]
+        entry = self._fold.inputs.get(number)
+        if entry is not None and entry.duplicate_of is not None:
+            self._first[number] = entry.duplicate_of
+        if isinstance(record.get("message"), dict) and self._is_it(record["message"], number):
+            self.inputs.add(number)
 
     def input(self, record: Record) -> Record:
-        """A record of the in log, once the out log has told which calls are the message's."""
-        message, named = record.get("message"), record.get("messageId")
-        if isinstance(message, dict) and record["id"] in self.inputs:
-            dropped = ("ref", "metadata", "body")
-            return {**_without(record, *dropped), "message": blank(message)}
-        if isinstance(message, dict):
-            return record  # also an edit of it, which is another message, unless it kept the id
-        if record.get("toolCallId") in self.calls or ("kind" in record and named == self.message_id):
+        """A record of the in log, once the out log has told whose it is."""
+        message = record.get("message")
+        if isinstance(message, dict):  # also an edit of it is another message, unless it kept the id
+            return blank_input(record, message) if record["id"] in self.inputs else record
+        if self._answers_it(record):
             kept = _without(record, "reason", "metadata", "body")
             return {**kept, **{n: _BLANK[n] for n in ("output", "errorText") if n in record}}
         return record
 
     def out(self, record: Record) -> Record:
         """A record of the out log."""
-        late = self._is_late_output(record)
-        self._fold.apply(record)
-        turn = self._fold.open
         chunk = record.get("chunk")
         if chunk is None:
             return self._control(record)
+        late = self._is_late(chunk)
+        self._fold.apply(record)
+        turn = self._fold.open
         if not isinstance(chunk, dict):
             return record
         if turn is not None:
-            if not late and turn.message_id != self.message_id:
+            if not (turn.message_id == self.message_id if late is None else late):
                 return record
-            if isinstance(chunk.get("toolCallId"), str):
-                self.calls.add(chunk["toolCallId"])
+            self.calls |= {
+                (n, chunk[n]) for n in ("toolCallId", "approvalId") if isinstance(chunk.get(n), str)
+            }
         kept = {name: _BLANK.get(name, value) for name, value in chunk.items() if name in {*_KEPT, *_BLANK}}
         cuts = {"cuts": [0] * len(record["cuts"])} if "cuts" in record else {}
         return {**_without(record, "ref"), "chunk": kept, **cuts}
 
     def _control(self, record: Record) -> Record:
-        name = record.get("control")
+        name, before = record.get("control"), self._fold.open
+        if name in ("turn-start", "input-applied"):
+            taken = [e for e in named_inputs(self._fold, record) if e.id not in self._fold.placed]
+            self._owners |= dict(_laid(self._fold, taken))
+        self._fold.apply(record)
         if name == "turn-start":
+            self._note_placed()
             named = record.get("inputs")
             took = isinstance(named, list) and any(n in self.inputs for n in named if type(n) is int)
             self._turn = record.get("turn") if took or record.get("messageId") == self.message_id else None
             return _without(record, "body") if self._turn is not None else record
+        if name in ("turn-complete", "turn-release"):
+            if before is None or before.turn != record.get("turn") or self.message_id not in _made(before):
+                return record
+            self.turns.add(before.turn)
+            return blank_turn(record)
         if name == "stash" and self._turn is not None:
             return {**record, "data": None}
         if name not in ("history", "context"):
@@ -120,20 +190,79 @@ class Blanker:
         return blank(message) if its else message
 
     def _is_it(self, message: Message, number: int) -> bool:
-        return self.message_id in (message.get("id"), f"msg-in{number}")
+        """Whether this input brings the message, as far as can be told before it is placed."""
+        own = message.get("id") or f"msg-in{number}"
+        return own == self.message_id and number not in self._own.namesakes
 
-    def _is_late_output(self, record: Record) -> bool:
-        """A result that came in a later turn, for a call of this message."""
-        chunk, turn = record.get("chunk"), self._fold.open
+    def _note_placed(self) -> None:
+        """Where the log is whole it says under which ids a turn has placed the inputs that it took."""
+        turn = self._fold.open
+        for number, own in turn.placed.items() if turn is not None and self._whole else ():
+            (self.inputs.add if own == self.message_id else self.inputs.discard)(number)
+
+    def _answers_it(self, record: Record) -> bool:
+        """Whether a record of the in log that brings no message answers one of the message's calls."""
+        number: int = record["id"]
+        number, named = self._first.get(number, number), record.get("messageId")
+        if named is not None or record.get("kind") not in ANSWERS:
+            return named == self.message_id and "kind" in record
+        if number in self._owners:
+            return self._owners[number] == self.message_id
+        name = _name_of(record)
+        others = self._own.others.get(name, set())
+        if self._fold.inputs.is_applied(number):  # by then none of those that the log tells of had it
+            others = others.difference(map(id_of, self._fold.chain.messages))
+        return name in self.calls and not others
+
+    def _is_late(self, chunk: Any) -> bool | None:
+        """Whether a result for a call of an earlier message is for this one's; None for anything else."""
+        turn = self._fold.open
         if not isinstance(chunk, dict) or turn is None or chunk.get("type") not in _OUTPUTS:
-            return False
-        call = chunk.get("toolCallId")
-        return call in self.calls and turn.acc.find_call(str(call)) is None
+            return None
+        name = ("toolCallId", str(chunk.get("toolCallId")))
+        if turn.acc.find_call(name[1]) is not None:
+            return None
+        chain = self._fold.chain
+        settled = [chain.messages[at] for at in chain.unsettled() if at != turn.slot]
+        for message in (*reversed(turn.done), *settled):
+            index = locate(message, {name[0]: name[1]})
+            if index is not None and not is_settled(message["parts"][index]):
+                return message.get("id") == self.message_id
+        return True if name in self.calls and name not in self._own.others else None
 
 
-def calls_in(message: Message) -> set[str]:
-    """The ids of a message's tool calls."""
-    return {part["toolCallId"] for _, part in calls_of(message)}
+def _laid(fold: Fold, entries: Iterable[Input]) -> Iterator[tuple[int, str]]:
+    """Which message each of these inputs answers a call of, by its id, where they are taken now, in order."""
+    answers = [entry for entry in entries if entry.role == "answer"]
+    if not answers:
+        return
+    messages, unsettled = list(fold.chain.messages), fold.chain.unsettled()
+    for entry in answers:
+        named = entry.message_id
+        at = newest_for(messages, unsettled, entry) if named is None else fold.chain.find(named)
+        if at is not None:
+            yield entry.id, id_of(messages[at])
+            messages[at] = answer_call(messages[at], entry.record)
+
+
+def _made(turn: OpenTurn) -> set[str]:
+    """The ids of the messages that a turn has made."""
+    return {turn.message_id, *map(id_of, turn.done)}
+
+
+def _names_in(message: Message) -> Iterator[Name]:
+    """A message's calls, as answers name them."""
+    for _, part in calls_of(message):
+        yield "toolCallId", part["toolCallId"]
+        approval = part.get("approval")
+        if isinstance(approval, dict) and isinstance(approval.get("id"), str):
+            yield "approvalId", approval["id"]
+
+
+def _name_of(record: Record) -> Name:
+    """The call that an answer names."""
+    kind = "toolCallId" if record.get("approvalId") is None else "approvalId"
+    return kind, str(record.get(kind))
 
 
 def _without(record: Record, *names: str) -> Record:

@@ -38,10 +38,10 @@ from streams.log import Vanished
 from streams.store import Store
 
 from .bench import WINDOW, Bench, Done, restarting
-from .blanking import blank, calls_in
+from .blanking import Own, blank, blank_turn, own_of
 from .copying import put_copy
 from .moving import read_whole
-from .rewriting import read_logs, without
+from .rewriting import Changes, read_logs, without
 from .sweeping import named_in, names
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def _redact(bench: Bench, message_id: str | None, value: str | None, takeover: b
     with _resting(bench, takeover) as session:
         listed = _kept(bench)
         targets = [message_id] if message_id is not None else _holders(bench, session, str(value))
-        calls = {target: _say(bench, session, target, listed) for target in targets}
+        owns = {target: _say(bench, session, target, listed) for target in targets}
     for target in targets:
-        while (changes := without(bench, target, calls[target])).segments:
+        while (changes := without(bench, target, owns[target])).segments:
             changes.write(bench)  # and again: a compaction may have put back what it had read before
     _forget(bench, listed, targets)
     left = bench.db.peek(bench.done.session).messages
@@ -184,37 +184,44 @@ def _holders(bench: Bench, session: Session, name: str) -> list[str]:
     return [str(m.get("id")) for m in session.fold.chain.messages if m == blank(m)]
 
 
-def _say(bench: Bench, session: Session, target: str, listed: list[Entry]) -> set[str]:
-    """Have the log say what the message is now, and the snapshot; returns the ids of its calls. Where both do
-    already nothing is written, unless something of what is listed is to be emptied: that somebody who is at
-    work has just sealed it, and will name it, is ruled out by taking the log over alone. Raises Refused where
-    there is no such message, Unreachable where no snapshot was saved: nothing may be forgotten then."""
+def _say(bench: Bench, session: Session, target: str, listed: list[Entry]) -> Own:
+    """Have the log say what the message is now, and the snapshot; returns what the history tells of it. Where
+    both do already nothing is written, unless something of what is listed is to be emptied: that somebody who
+    is at work has just sealed it, and will name it, is ruled out by taking the log over alone. Raises Refused
+    where there is no such message, Unreachable where no snapshot was saved: nothing may be forgotten then."""
     found = [message for message in session.fold.chain.messages if message.get("id") == target]
-    calls = {call for message in found for call in calls_in(message)}
-    changes = without(bench, target, calls)
-    if not found and not changes.inputs and not changes.segments:
+    own = own_of(session.fold, target)
+    changes = without(bench, target, own)
+    last = session.fold.last_turn or {}
+    known = bool(found) or last.get("messageId") == target  # one that was left empty: its turn is told of
+    if not known and not changes.inputs and not changes.segments:
         raise Refused(f"there is no message {target!r} in session {session.id!r}")
-    said = bool(found) and not changes.segments and all(message == blank(message) for message in found)
+    left = last != blank_turn(last) and last.get("messageId") == target
+    left = left or bool(changes.segments) or any(message != blank(message) for message in found)
+    said = known and not left
     stored = bench.snapshot() if said else None
     if stored is not None and cursor_of(stored[1]) >= session.fold.cursor:
         contents = [entry for entry in listed if keys.parse_content(entry.key) is not None]
         if not contents or not _unnamed(bench, contents, *stored):
             bench.done.why = "it is redacted already"
-            return calls
+            return own
     changes.write(bench, [n for n in changes.inputs if not session.fold.inputs.is_applied(n)])
     try:
-        _take_over(session, target, len(found), changes.inputs)
+        _take_over(session, target, len(found), changes)
     except Fenced as lost:
         raise Vanished(f"session {session.id!r}: a worker was faster") from lost
     stored = bench.snapshot()
     if stored is None or cursor_of(stored[1]) < session.fold.cursor:
         raise Unreachable(f"the snapshot of session {session.id!r} was not saved: run the redaction again")
-    return calls
+    return own
 
 
-def _take_over(session: Session, target: str, count: int, inputs: set[int]) -> None:
+def _take_over(session: Session, target: str, count: int, changes: Changes) -> None:
     """Take the log over, and say what the message is now that stands in the history so many times."""
-    session.fold.inputs.forget(inputs)
+    session.fold.inputs.forget(changes.inputs)
+    last = session.fold.last_turn
+    if last is not None and (last.get("turn") in changes.turns or last.get("messageId") == target):
+        session.fold.last_turn = blank_turn(last)
     session.fold.chain.changed = True  # a checkpoint is due, however short the log behind the last one is
     messages = session.fold.chain.messages
     if count > 1:  # namesakes from long ago: only the newest can be named

@@ -27,7 +27,7 @@ from streams.log import Place
 from streams.records import Record, Segment
 
 from .bench import Bench
-from .blanking import Blanker
+from .blanking import Blanker, Own
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,12 @@ class Logs:
 @dataclass(slots=True)
 class Changes:
     """What is to be written: segments and their records without the message. `inputs`: the ids of those in
-    which it was sent."""
+    which it was sent, and of all that are not stored any more as they were sent. `turns`: those whose error
+    texts go."""
 
     segments: list[tuple[Read, list[Record]]] = field(default_factory=list)
     inputs: set[int] = field(default_factory=set)
+    turns: set[int] = field(default_factory=set)
 
     def write(self, bench: Bench, only: Iterable[int] | None = None) -> None:
         """Write them, or of the inputs only these. Raises Vanished where one was replaced meanwhile."""
@@ -92,17 +94,18 @@ def read_logs(bench: Bench) -> Logs:
     return Logs(inputs, outs, dead)
 
 
-def without(bench: Bench, message_id: str, calls: set[str]) -> Changes:
-    """How both logs are written without a message; `calls`: those of its tool calls that are known."""
+def without(bench: Bench, message_id: str, own: Own) -> Changes:
+    """How both logs are written without a message; `own`: what the history tells of it."""
     logs = read_logs(bench)
-    blanker = Blanker(message_id, calls, logs.fold())
+    blanker = Blanker(message_id, own, logs.fold())
     for read in logs.inputs:
         for record in read.records:
             blanker.feed(record)
     outs = [(read, _changed(read, [blanker.out(record) for record in read.records])) for read in logs.outs]
-    # The calls that the out log tells of are known by now.
+    # Whose calls they answer the out log has told by now.
     inputs = [(read, _changed(read, [blanker.input(r) for r in read.records])) for read in logs.inputs]
-    found = Changes(inputs=blanker.inputs)
+    changed = {read.segment.header.first for read, records in inputs if records is not None}
+    found = Changes(inputs=blanker.inputs | changed, turns=blanker.turns)
     found.segments += [(read, records) for read, records in inputs if records is not None]
     found.segments += _with_those_before(outs)
     found.segments += _hollowed(logs.dead)
