@@ -5,7 +5,7 @@
 
 A task writes one part of each table, named after its sessions. So a task that is done again writes over its
 own part, and no row is there twice. `dest` is a store of its own (any URL that can be opened, a folder most
-often), never the root that is read.
+often), never in the root that is read, by whatever scheme or path it is named (`check_apart`).
 
 The columns are those of the two schemas below; docs/rebuild.md says what each means. What has no fixed
 shape (parts, metadata, state) is JSON text. Times are UTC: timestamps in Parquet, ISO 8601 in JSON lines.
@@ -20,9 +20,12 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import orjson
 
@@ -31,7 +34,7 @@ from snapshotter.core.fold import Fold
 from snapshotter.core.revive import revive
 from streams.buckets.url import open_bucket
 from streams.clock import SystemClock
-from streams.errors import InvalidValue, Misconfigured
+from streams.errors import InvalidValue, Misconfigured, Refused
 from streams.store import Store
 
 from .results import Format, Result
@@ -59,6 +62,38 @@ SESSIONS = (
 TABLES = ("messages", "sessions")
 
 _ROW_GROUP = 10_000
+
+
+def check_apart(root: str, dest: str) -> None:
+    """Raise Refused where an export to `dest` would write into the root; both are store URLs. Raises what
+    opening `dest` does, but Misconfigured: drivers and keys may be those of the tasks' processes alone."""
+    with suppress(Misconfigured):
+        bucket = open_bucket(dest)
+        dest = bucket.url
+        bucket.close()
+    store, path = _place(root)
+    other, into = _place(dest)
+    inside = into[: len(path)] == path or path[: len(into) + 1] in [(*into, table) for table in TABLES]
+    if store == other and inside:
+        raise Refused(f"an export to {dest} would be written into the root {root}: name a place beside it")
+
+
+def _place(url: str) -> tuple[str, tuple[str, ...]]:
+    """The store that a URL names, and the path in it. One bucket is one store, whichever driver opens it."""
+    parts = urlsplit(url)
+    path = parts.path
+    if parts.scheme == "file":
+        return "file", Path(unquote(path)).resolve().parts
+    if parts.scheme == "memory":
+        return f"memory {parts.netloc}", tuple(filter(None, path.split("/")))
+    host = parts.netloc
+    if parts.scheme != "minio":
+        host, path = urlsplit(dict(parse_qsl(parts.query)).get("endpoint", "")).netloc, f"{host}/{path}"
+    found = urlsplit(f"//{host}")
+    name = "localhost" if found.hostname in ("127.0.0.1", "::1") else found.hostname or "amazonaws.com"
+    name = "amazonaws.com" if name.endswith(".amazonaws.com") else name
+    port = "" if found.port in (None, 80, 443) else f":{found.port}"
+    return f"{name}{port}", tuple(filter(None, path.split("/")))
 
 
 class _Part(Protocol):

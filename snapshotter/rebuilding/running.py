@@ -13,7 +13,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,12 @@ from snapshotter.spans import RebuildSpan
 from snapshotter.telemetry import DEFAULT as TELEMETRY
 from snapshotter.telemetry import Telemetry
 from streams import keys
-from streams.buckets.url import open_bucket
 from streams.clock import SystemClock
 from streams.encryption import Encryption
 from streams.errors import InvalidValue, Misconfigured, Refused
 
 from .executors import Inline, processes
+from .exporting import check_apart
 from .journal import Journal, Tasks
 from .results import FORMATS, MODES, Format, Mode, Options, Result, Summary
 from .working import rebuild_some
@@ -110,6 +110,8 @@ def rebuild(
         RebuildSpan(telemetry, clock, mode) as span,
         open_database(url, encryption=encryption, telemetry=telemetry) as db,
     ):
+        if options.dest:
+            check_apart(db.url, options.dest)
         options = replace(options, until_ms=_store_date(db))
         with _journal(journal, resume, url, options, asked) as kept:
             if kept is not None:
@@ -137,9 +139,6 @@ def _options(
         raise Refused("an export needs a dest, and nothing else takes one")
     if isinstance(dest, os.PathLike):
         dest = Path(dest).absolute().as_uri()
-    if dest is not None:
-        with suppress(Misconfigured):  # drivers and keys may be those of the tasks' processes alone
-            open_bucket(dest).close()
     return Options(mode, None, replace_unreadable, kind, dest or "", sizes)
 
 

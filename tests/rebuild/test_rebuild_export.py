@@ -18,8 +18,8 @@ from roots import folder, make_corpus, one, turns
 import snapshotter
 from snapshotter.database import Database
 from snapshotter.rebuilding import Options, exporting
-from snapshotter.rebuilding.exporting import MESSAGES, SESSIONS, Export
-from streams.errors import Misconfigured
+from snapshotter.rebuilding.exporting import MESSAGES, SESSIONS, Export, check_apart
+from streams.errors import Misconfigured, Refused
 
 Rows = list[dict[str, Any]]
 
@@ -189,3 +189,43 @@ def test_foreign_messages_are_exported_as_they_are() -> None:
     export.add(fold, one(place.db, Options()))
     found = [json.loads(line) for line in export._parts["messages"].data().splitlines()]
     assert [(row["id"], row["text"], row["tools"]) for row in found] == [("x", "", ["t"])]
+
+
+@pytest.mark.parametrize("way", ["root", "root/", "root/tables", "root/../root/out", "link", "link/below"])
+def test_nothing_is_exported_into_the_root(root: Path, way: str) -> None:
+    (root.parent / "link").symlink_to(root)
+    before = sorted(root.rglob("*"))
+    with pytest.raises(Refused, match=r"written into the root|segment '\.' or '\.\.'"):
+        snapshotter.rebuild(root, mode="export", dest=Path(root.parent, way), jobs=1)
+    assert sorted(root.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("root", "dest", "apart"),
+    [
+        ("s3://b/agents", "s3://b/agents/", False),
+        ("s3://b/agents", "s3+obstore://b/agents/tables?region=eu-west-1", False),
+        ("s3://b/agents", "minio://s3.eu-west-1.amazonaws.com/b/agents", False),
+        ("s3://b/agents?endpoint=http://127.0.0.1:9000", "minio://localhost:9000/b/agents", False),
+        ("s3://b", "s3://b/tables", False),
+        ("s3://b/tables/sessions/mine", "s3://b/tables", False),
+        ("s3://b/agents", "s3://b/agents-tables", True),
+        ("s3://b/agents", "s3://b", True),
+        ("s3://b/agents", "s3://c/agents", True),
+        ("s3://b/agents", "minio://localhost:9000/b/agents", True),
+        ("minio://one:9000/b/agents", "minio://two:9000/b/agents", True),
+        ("memory://m/agents", "memory://m/agents/tables", False),
+        ("memory://m/agents", "memory://n/agents", True),
+        ("s3://tmp/agents", "file:///tmp/agents", True),
+    ],
+)
+def test_one_place_is_one_by_whatever_driver_it_is_named(
+    root: str, dest: str, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "OBJECT_STORE_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    if apart:
+        check_apart(root, dest)
+        return
+    with pytest.raises(Refused, match="written into the root"):
+        check_apart(root, dest)
