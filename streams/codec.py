@@ -26,7 +26,7 @@ from zlib import crc32
 
 import orjson
 
-from streams import keys
+from streams import claims, keys
 from streams.errors import Corrupt, Gap, NewerVersion
 from streams.keys import Log
 from streams.packing import encode_line, last_id, text_field
@@ -121,12 +121,12 @@ def frame(
 
 
 def decode_segment(data: bytes, *, key: str = "", modified_ms: int | None = None) -> Segment | None:
-    """A segment from its bytes; None for an empty object, which is what a deletion leaves.
+    """A segment from its bytes; None for an empty object, which is what a deletion leaves, and for a claim.
 
     `key`, where it is a segment's, must name the same log and first id as the header does.
     Raises NewerVersion for a format version above ours, Corrupt for everything that does not hold.
     """
-    if not data:
+    if not data or claims.last_of(data) is not None:
         return None
     if len(data) > MAX_SEGMENT:
         _corrupt(key, 0, f"it takes {len(data)} bytes, more than any segment")

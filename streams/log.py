@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from streams import keys
+from streams import claims, keys
 from streams.codec import decode_segment, encode_segment
 from streams.errors import Corrupt, Gap, PreconditionFailed, Refused, Retryable, Unreachable, WrongEndpoint
 from streams.keys import Log
@@ -62,6 +62,11 @@ class Place:
     size: int
     etag: str
     modified_ms: int | None
+
+    @property
+    def vacant(self) -> bool:
+        """Whether no segment is there: the object is empty, or a claim."""
+        return self.size < claims.LEAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +115,11 @@ def tail_keys(store: Store, log: Log, sid: str, after: int, listing: Listing | N
 
 
 def check_newest(listing: Listing) -> None:
-    """Raise Corrupt where the newest segment is empty: a deletion leaves such, but never the newest one."""
-    if listing.entries and not listing.entries[0].size:
-        key = listing.entries[0].key
-        raise Corrupt(f"{key} is empty, and it is the newest of its log", key=key, offset=0)
+    """Raise Corrupt where the newest object is no segment: a deletion leaves empty ones, but never the newest
+    one, and behind a claim an import was broken off."""
+    if listing.entries and listing.entries[0].vacant:
+        key, what = listing.entries[0].key, "the claim of an import" if listing.entries[0].size else "empty"
+        raise Corrupt(f"{key} is {what}, and it is the newest of its log", key=key, offset=0)
 
 
 def fetch(store: Store, segment_keys: Sequence[str]) -> list[Segment]:
@@ -304,9 +310,9 @@ def append_input(
 
 
 def _check_open(sid: str, listing: Listing) -> None:
-    """Raise Refused where the newest segment is empty: so an import claims a log, and only an import. An
-    input behind the claim would take the place of one that the import brings, and count as answered."""
-    if listing.entries and not listing.entries[0].size:
+    """Raise Refused where the newest object is a claim, or empty. An input behind the claim would take the
+    place of one that the import brings, and count as answered."""
+    if listing.entries and listing.entries[0].vacant:
         raise Refused(
             f"in log of {sid}: an import is bringing this session, and nobody sends to it yet; one that was"
             " broken off has to be run again with the same file"

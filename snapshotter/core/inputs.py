@@ -30,7 +30,8 @@ _KEEP = 64  # applied inputs this far back may still be taken anew by a turn tha
 _NOT_BODY = {"id", "ts", "key", "metadata", "body", "clientTools"}
 ANSWERS = ("tool-result", "tool-approval")
 GONE = "deleted"
-"""The kind of the in record that a deletion leaves; to a reader one more kind that it does not know."""
+"""The kind of the in record that a deletion leaves, and an import puts in a place that it has claimed and has
+nothing for: applied from the beginning."""
 
 # The kinds that this release understands, and their own fields.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -173,6 +174,8 @@ class InputLog:
             self._copies.setdefault(entry.duplicate_of, []).append(number)
             if self.is_applied(entry.duplicate_of):
                 self.apply([number])
+        elif record.get("kind") == GONE:
+            self.apply([number])  # nobody ever answers it
         return entry
 
     def hole_below(self, number: int) -> int | None:

@@ -17,6 +17,11 @@ What is below the fence is nobody's any more, whatever comes after. Blocks, valu
 emptied only if the fence is still the newest of the log once they are listed: else the session was opened
 again meanwhile and they may be its own; what is not is left to `gc`.
 
+A session that an import or a fork has only begun (a claim, or an empty object, stands in a log's first place)
+is deleted likewise. The fence stands above all that the claim's file has of the out log, and the input that
+is left is the file's newest: what still comes of it lands below. An import that goes on sees the fence when
+it is through, and runs the deletion again.
+
 A deletion that was broken off is run again and goes on; where inputs came in since, it writes another fence
 and removes them, too. So what is emptied is spent in the log before: a `create` that was under way and spends
 less is fenced. It asks nobody: a worker that is at work is fenced. A snapshot that cannot be read is
@@ -31,12 +36,12 @@ from typing import TYPE_CHECKING
 
 from snapshotter import saving
 from snapshotter.core.fold import Fold
-from snapshotter.core.inputs import GONE
+from snapshotter.core.inputs import GONE, InputLog
 from snapshotter.core.snapshot import decode
 from snapshotter.incoming import newest_input
 from snapshotter.spans import maintained
 from snapshotter.tombstones import tombstone
-from streams import keys, log
+from streams import claims, keys, log
 from streams.buckets.base import Blob, Broken, Entry
 from streams.codec import encode_segment
 from streams.errors import (
@@ -48,6 +53,7 @@ from streams.errors import (
     Refused,
     Unreachable,
 )
+from streams.keys import Log
 from streams.log import Place
 from streams.records import Cursor
 from streams.writer import Flush, Writer
@@ -73,22 +79,29 @@ def delete(db: Database, session_id: str, *, rules: Rules | None = None, dry_run
     return restarting(lambda: _delete(Bench(db, session_id, "delete", rules, dry_run)), _TRIES)
 
 
-def _delete(bench: Bench) -> Done:
+def finish(bench: Bench) -> None:
+    """Go on with a deletion beside which something was written; nothing where there is none any more."""
+    restarting(lambda: _delete(bench, begin=False), _TRIES)
+
+
+def _delete(bench: Bench, *, begin: bool = True) -> Done:
     fold, position, date_ms = _found(bench)
+    if not (begin or fold.deleted):
+        return bench.done
     if bench.done.dry_run:
         inputs, _ = bench.places("in")
-        _empty(bench, position.id + 1, inputs, [*_kept(bench)])
+        _empty(bench, position.id + 1, max([p.first for p in inputs], default=0), inputs, [*_kept(bench)])
         return bench.done
     bench.db._ensure()
     fence, spent = _fence_of(bench) if fold.deleted else (position, 0)
     if not fold.deleted or spent < newest_input(bench.store, bench.sid):
         fence, spent = _write_fence(bench, fold, position, date_ms)
-    inputs = [place for place in bench.places("in")[0] if place.first <= spent]
+    inputs, _ = bench.places("in")
     kept = _kept(bench)
     if not log.is_newest(bench.store, "out", bench.sid, fence.first):
         kept = []  # opened again, perhaps: what was listed may belong to the session's next life
     _bury(bench, fold, fence, spent)
-    _empty(bench, fence.first, inputs, kept)
+    _empty(bench, fence.first, spent, inputs, kept)
     _look_again(bench, spent, kept)
     return bench.done
 
@@ -119,24 +132,36 @@ def _found(bench: Bench) -> tuple[Fold, Cursor, int | None]:
 
 
 def _damaged(bench: Bench) -> tuple[Fold, Cursor, int | None]:
-    """The same of a session that does not boot here: from its newest out segment."""
+    """The same of a session that does not boot here: from its newest out segment, and from what an import
+    has claimed. Raises Corrupt, where the newest is none and has others below it."""
     listing = log.newest(bench.store, "out", bench.sid, 1)
-    log.check_newest(listing)
-    fold, position = Fold(), Cursor()
-    for segment in log.fetch(bench.store, [place.key for place in listing.entries[:1]]):
+    if not (listing.entries and listing.entries[0].first == 1):
+        log.check_newest(listing)
+    fold, position = Fold(), Cursor(1 if listing.entries else 0)
+    newest = [place.key for place in listing.entries[:1] if not place.vacant]
+    for segment in log.fetch(bench.store, newest):
         header = segment.header
         position = Cursor(header.last, header.nonce, header.first)
         fold.cursor, fold.epoch = header.last, header.epoch or 0
         fold.turn = max((r["turn"] for r in segment.records if type(r.get("turn")) is int), default=0)
         fold.deleted = any(r.get("control") == "session-deleted" for r in segment.records)
+    if (claimed := _claimed(bench, "out")) > position.id:
+        position = Cursor(claimed)
+    fold.inputs = InputLog(_claimed(bench, "in"))
     return fold, position, listing.date_ms
+
+
+def _claimed(bench: Bench, which: Log) -> int:
+    """The newest id of a log up to which an import may still bring something; 0 where none is under way."""
+    blob = bench.store.get(keys.segment(which, bench.sid, 1))
+    return (blob is not None and claims.last_of(blob.data)) or 0
 
 
 def _write_fence(bench: Bench, fold: Fold, position: Cursor, date_ms: int | None) -> tuple[Cursor, int]:
     """Write the segment that deletes; returns its place and the newest input that it spends. Raises Vanished
     where another writer was faster."""
     run, epoch = f"r-{bench.store.clock.token()}", fold.epoch + 1
-    spent = newest_input(bench.store, bench.sid)
+    spent = max(newest_input(bench.store, bench.sid), fold.inputs.last)
     writer = Writer(
         bench.store,
         bench.sid,
@@ -208,23 +233,34 @@ def _kept(bench: Bench) -> list[Entry]:
     return [entry for prefix in prefixes for entry in bench.shelf(prefix(bench.sid)).entries]
 
 
-def _empty(bench: Bench, fence: int, inputs: list[Place], kept: list[Entry]) -> None:
-    """Overwrite everything below the fence; of the inputs (oldest first) the newest keeps its frame. Values
-    come last: a sender who finds its own empty stores it again, while something names it."""
+def _empty(bench: Bench, fence: int, spent: int, inputs: list[Place], kept: list[Entry]) -> None:
+    """Overwrite everything below the fence; of the inputs (oldest first) the newest that is spent keeps its
+    frame. Values come last: a sender who finds its own empty stores it again, while something names it."""
     places, _ = bench.places("out")
+    below = [place for place in inputs if place.first <= spent]
+    owing = spent > max([place.first for place in inputs], default=0)  # an import was to bring it
+    last = spent if owing else max([place.first for place in below], default=0)
     doomed: list[Place | Entry] = [place for place in places if place.first < fence]
-    doomed += inputs[:-1]
+    doomed += [place for place in below if place.first < last]
+    if last:
+        _spend(bench, last, owing)  # before the claim of an import goes: nobody may send in between
     _blank(bench, [entry for entry in doomed if entry.size])
-    for place in inputs[-1:]:
-        record = {"id": place.first, "ts": bench.store.clock.now_ms(), "kind": GONE}
-        blob = bench.store.get(place.key)
-        if blob is None or (not isinstance(blob, Broken) and b'"kind":"deleted"}' in blob.data):
-            continue
-        bench.done.deleted += 1
-        if not bench.done.dry_run:
-            nonce = bench.store.clock.token()
-            bench.store.put(place.key, encode_segment("in", [record], nonce=nonce), nonce=nonce)
     _blank(bench, [entry for entry in kept if entry.size])
+
+
+def _spend(bench: Bench, number: int, owing: bool) -> None:
+    """Leave of an input what makes it one, its place. `owing`: also where it is not there."""
+    key = keys.segment("in", bench.sid, number)
+    record = {"id": number, "ts": bench.store.clock.now_ms(), "kind": GONE}
+    blob = bench.store.get(key)
+    if blob is None and not owing:
+        return
+    if blob is not None and not isinstance(blob, Broken) and b'"kind":"deleted"}' in blob.data:
+        return
+    bench.done.deleted += 1
+    if not bench.done.dry_run:
+        nonce = bench.store.clock.token()
+        bench.store.put(key, encode_segment("in", [record], nonce=nonce), nonce=nonce)
 
 
 def _blank(bench: Bench, doomed: Sequence[Place | Entry]) -> None:

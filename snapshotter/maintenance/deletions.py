@@ -7,6 +7,7 @@ copy is listed by any that comes; where one does, the copy is taken back.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 
 from streams import log
@@ -34,12 +35,17 @@ def newest_deletion(bench: Bench) -> tuple[Cursor, int] | None:
 def is_outdated(bench: Bench, cursor: int) -> bool:
     """Whether the out log has a deletion above this out id, or an edit of the history, with which a redaction
     begins: a snapshot that stands there holds what must not be written any more."""
+    return stands_above(bench, cursor, ("session-deleted", "history"))
+
+
+def stands_above(bench: Bench, cursor: int, controls: Collection[str]) -> bool:
+    """Whether the out log has a record of one of these controls above this out id."""
     places = log.tail_keys(bench.store, "out", bench.sid, cursor).entries
     above = [place for place in places if place.first > cursor]
     covering = [place for place in places if place.first <= cursor][:1]  # merged, it may reach above
     for segment in log.fetch(bench.store, [place.key for place in (*above, *covering)]):
         for record in segment.records:
-            if record["id"] > cursor and record.get("control") in ("session-deleted", "history"):
+            if record["id"] > cursor and record.get("control") in controls:
                 return True
     return False
 

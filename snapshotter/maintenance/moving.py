@@ -41,6 +41,7 @@ from streams.log import Vanished
 
 from .arriving import SNAPSHOT, Arrival, key_of
 from .bench import Bench, Done, restarting
+from .deleting import finish
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
@@ -58,11 +59,13 @@ _NOT_WHOLE = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, Val
 
 @dataclass(slots=True)
 class Package:
-    """A session's objects by their names in the file. `etag`: of the snapshot, as it was read."""
+    """A session's objects by their names in the file. `etag`: of the snapshot, as it was read. `exported_ms`
+    (epoch ms): when the file was written."""
 
     session: str
     objects: dict[str, bytes] = field(default_factory=dict)
     etag: str | None = None
+    exported_ms: int = 0
 
     def stored(self) -> Iterator[tuple[str, bytes]]:
         """The objects under their keys in a root."""
@@ -125,20 +128,40 @@ def import_(db: Database, file: str | os.PathLike[str] | IO[bytes], *, dry_run: 
     """Write the session that a file holds into this root, under its own id.
 
     Raises Corrupt (NewerVersion) for a file that is no whole export, Damaged for a session that does not
-    verify, Refused where the session exists; nothing was written then. Raises what requests raise; run it
-    again with the same file then.
+    verify, Refused where the session exists; nothing was written then. Refused, too, where it was deleted
+    meanwhile: then it is. Raises what requests raise; run it again with the same file then.
     """
     package = _unpacked(file)
     bench = Bench(db, package.session, "import", None, dry_run)
     problems = package.problems()
     if problems:
         raise Damaged(f"session {package.session!r} in the file does not verify: {'; '.join(problems[:3])}")
-    arrival = Arrival(bench, package.objects)
-    bench.done.written = len(arrival.missing())
+    arrival = Arrival(bench, package.objects, package.exported_ms)
     if not dry_run:
         bench.db._ensure()
-        arrival.write()
+    try:
+        bench.done.written = len(arrival.missing())
+    except Refused:
+        if not dry_run:
+            arrival.withdraw()
+        raise
+    if not dry_run:
+        _arrive(bench, arrival)
     return bench.done
+
+
+def _arrive(bench: Bench, arrival: Arrival) -> None:
+    """Write it all. Where a deletion came between it wins: what was written behind its back goes, too."""
+    lost: Refused | None = None
+    try:
+        arrival.write()
+    except Refused as error:
+        lost = error
+    if arrival.is_deleted():
+        finish(bench)
+        lost = Refused(f"session {bench.done.session!r} was deleted while it was imported")
+    if lost is not None:
+        raise lost
 
 
 # -- reading a session --------------------------------------------------------------------------------
@@ -222,7 +245,7 @@ def _package(archive: zipfile.ZipFile, name: str) -> Package:
     listed = archive.namelist()
     found = _bytes(archive, _MANIFEST, _LARGEST_MANIFEST, name) if _MANIFEST in listed else b""
     manifest = _manifest(found, name)
-    package = Package(manifest["session"])
+    package = Package(manifest["session"], exported_ms=manifest["exportedAt"])
     told = {row["name"]: row for row in manifest["objects"]}
     if sorted(listed) != sorted([*told, _MANIFEST]):
         raise _corrupt(name, "its manifest does not list what is in it")
@@ -256,7 +279,11 @@ def _manifest(data: bytes, name: str) -> dict[str, Any]:
             key=name,
         )
     rows = found.get("objects")
-    if not isinstance(found.get("session"), str) or not isinstance(rows, list):
+    if (
+        not isinstance(found.get("session"), str)
+        or not isinstance(rows, list)
+        or type(found.get("exportedAt")) is not int
+    ):
         raise _corrupt(name, "its manifest has a wrong shape")
     for row in rows:
         kinds = {"name": str, "bytes": int, "sha256": str}
