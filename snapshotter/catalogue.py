@@ -3,7 +3,8 @@
 The catalogue is the flat listing of `sessions/`: every session that has a snapshot. Others are known by their
 logs alone. The logs are walked a page of a thousand keys at a time; where a page ends inside a log, the rest
 of that log is passed over, since its segments begin with digits and "~" sorts behind them. So a root of small
-sessions takes a request for many of them, one of large sessions a request for each.
+sessions takes a request for many of them, one of large sessions a request for each. What is stored beside the
+logs (its names begin with hex digits) is walked likewise, for maintenance alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .database import Database
 
 _LOGS: tuple[Log, Log] = ("in", "out")
+_KEPT = ("values", "blocks", "checkpoints")
 
 
 def all_sessions(db: Database) -> Iterator[str]:
@@ -30,7 +32,21 @@ def all_sessions(db: Database) -> Iterator[str]:
         seen.add(info.id)
         yield info.id
     for which in _LOGS:
-        for session_id, _ in _logged(db.store, which):
+        for session_id, _ in _stored(db.store, which):
+            if session_id not in seen:
+                seen.add(session_id)
+                yield session_id
+
+
+def all_ids(db: Database) -> Iterator[str]:
+    """As `all_sessions`, and behind them the ids below which something is stored beside logs and snapshot
+    alone: who died behind a value left that, and no session."""
+    seen: set[str] = set()
+    for session_id in all_sessions(db):
+        seen.add(session_id)
+        yield session_id
+    for folder in _KEPT:
+        for session_id, _ in _stored(db.store, folder):
             if session_id not in seen:
                 seen.add(session_id)
                 yield session_id
@@ -42,30 +58,40 @@ def changes(db: Database) -> dict[str, int | None]:
     None where the store tells no date."""
     found: dict[str, int | None] = {info.id: info.modified_ms for info in db.sessions()}
     for which in _LOGS:
-        for session_id, newest in _logged(db.store, which):
+        for session_id, newest in _stored(db.store, which):
             known = found.get(session_id, newest.modified_ms)
             dates = (known, newest.modified_ms)
             found[session_id] = None if None in dates else max(date for date in dates if date is not None)
     return found
 
 
-def _logged(store: Store, which: Log) -> Iterator[tuple[str, Entry]]:
-    """The sessions that have this log, each with its newest segment."""
+def _stored(store: Store, folder: str) -> Iterator[tuple[str, Entry]]:
+    """The sessions that have something in this folder, each with the first entry there; of a log that is the
+    newest segment."""
     after, last, own = "", "", "no key begins with this"
     while True:
-        page = store.list(f"{which}/", after=after, limit=store.page)
+        page = store.list(f"{folder}/", after=after, limit=store.page)
         for entry in page.entries:
-            place = None if entry.key.startswith(own) else keys.parse_segment(entry.key)
-            if place is None:
+            sid = None if entry.key.startswith(own) else _sid_of(entry.key)
+            if sid is None:
                 continue
-            last, own = place[1], keys.log_prefix(which, place[1])
+            last, own = sid, f"{folder}/{sid}/"
             session_id = keys.session_of(last)
             if session_id is not None:
                 yield session_id, entry
         if not page.more:
             return
-        inside = page.entries and keys.parse_segment(page.entries[-1].key) is not None
-        resume = f"{keys.log_prefix(which, last)}~" if inside else page.resume
+        inside = page.entries and _sid_of(page.entries[-1].key) is not None
+        resume = f"{folder}/{last}/~" if inside else page.resume
         if resume == after:
-            raise WrongEndpoint(f"the listing of the {which} logs at {store.url} stands still at {after!r}")
+            raise WrongEndpoint(f"the listing of {folder}/ at {store.url} stands still at {after!r}")
         after = resume
+
+
+def _sid_of(key: str) -> str | None:
+    """The segment of a session in the key of what it has beside its snapshot; None in any other key."""
+    place = keys.parse_segment(key) or keys.parse_content(key)
+    if place is not None:
+        return place[1]
+    found = keys.parse_checkpoint(key)
+    return None if found is None else found[0]

@@ -83,6 +83,16 @@ class Checkpoint:
             etag = written.etag
         raise Refused("the process was frozen in the middle of a checkpoint, twice; the next turn saves")
 
+    def document(self) -> bytes:
+        """What is to be saved, its blocks and values stored: for a session that is not there yet, of which
+        nothing is tidied away. Raises as `save`."""
+        if self._may_be_small() and len(data := self._encode(None)) <= self.sizes.inline:
+            return data
+        work = _Work(self)
+        work.arrange()
+        work.write()
+        return self._encode(work.layout)
+
     def _may_be_small(self) -> bool:
         """Whether all of it may fit into one plain document: as it begins, and after removals."""
         chain = self.fold.chain

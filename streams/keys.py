@@ -41,7 +41,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _SEGMENT = r"[A-Za-z0-9_.-]*(?:%[0-9A-F]{2}[A-Za-z0-9_.-]*)*"
 _SID = re.compile(_SEGMENT)
 _NAME = re.compile(r"[0-9a-f]{64}-[A-Za-z0-9_-]{1,64}")
-_NUMBERED = re.compile(rf"(in|out|checkpoints)/({_SEGMENT})/([0-9]{{16}})-([1-9][0-9]{{0,15}})\.jsonl?")
+_NUMBERED = re.compile(rf"(in|out|checkpoints)/({_SEGMENT})/([0-9]{{16}})-(0|[1-9][0-9]{{0,15}})\.jsonl?")
 
 # The longest key of a session is a block's: sha256 of 64, a nonce of 24 (`Clock.token`).
 _LONGEST = len("blocks/") + len("/") + 64 + len("-") + 24 + len(".json.gz")
@@ -112,8 +112,8 @@ def segment(log: Log, sid: str, first: int) -> str:
 
 
 def checkpoint(sid: str, turn: int) -> str:
-    """The key of the checkpoint that trimming wrote after this turn."""
-    return f"{checkpoints_prefix(sid)}{_countdown(turn)}.json"
+    """The key of the checkpoint that trimming wrote after this turn; 0 is that of a fork."""
+    return f"{checkpoints_prefix(sid)}{_countdown(turn, 0)}.json"
 
 
 def block(sid: str, name: str) -> str:
@@ -156,7 +156,7 @@ def checkpoints_prefix(sid: str) -> str:
 def parse_segment(key: str) -> tuple[Log, str, int] | None:
     """(log, sid, first) of a segment's key, or None for any other key."""
     found = _parse_numbered(key, ".jsonl")
-    if found is None or found[0] == "checkpoints":
+    if found is None or found[0] == "checkpoints" or not found[2]:
         return None
     return ("in" if found[0] == "in" else "out"), found[1], found[2]
 
@@ -192,9 +192,9 @@ def _parse_numbered(key: str, suffix: str) -> tuple[str, str, int] | None:
     return (found[1], found[2], number) if int(found[3]) == MAX - number else None
 
 
-def _countdown(number: int) -> str:
-    if not 1 <= number <= MAX:
-        raise ValueError(f"numbers go from 1 to {MAX}, not {number}")
+def _countdown(number: int, least: int = 1) -> str:
+    if not least <= number <= MAX:
+        raise ValueError(f"numbers go from {least} to {MAX}, not {number}")
     return f"{MAX - number:0{_DIGITS}d}-{number}"
 
 

@@ -35,7 +35,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streams.buckets.base import Blob, Broken, Bucket, Copying, Entry, Head, Page, Written
+from streams.buckets.base import Blob, Broken, Bucket, Entry, Head, Page, Written
 from streams.clock import Clock
 from streams.encryption import MAGIC, no_key
 from streams.errors import (
@@ -201,26 +201,19 @@ class Store:
         return self._repeat(call, self.retries.write_deadline)
 
     def copy(self, source: str, target: str, check: Callable[[bytes], object] = bytes) -> bool:
-        """Overwrite `target` with what stands at `source`; False where nothing does, or an object that a
-        deletion emptied. The store does it by itself where it can, and what it made is looked at; else the
-        bytes take the way through here, and `check` raises where they are not what was stored."""
-        bucket = self.bucket
-        if not isinstance(bucket, Copying):
-            blob = self.get(source)
-            if blob is None or not blob.data:
-                return False
-            check(blob.data)
-            self.put(target, blob.data, nonce=blob.nonce or "")
-            return True
-
-        def call() -> bool:
-            self._count("puts")
-            return bucket.copy(source, target)
-
-        if not self._repeat(partial(self._or_absent, source, call), self.retries.write_deadline):
+        """Create `target` with what stands at `source`, as it was before where that copy is there already;
+        False where nothing stands at `source`, or at either an object that a deletion emptied. `check`
+        raises where the bytes are not what was stored. (A copy that the store makes by itself is no create:
+        unanswered, it could land later, over a good one, with what has become of its source.)"""
+        blob = self.get(source)
+        if blob is None or not blob.data:
             return False
-        made = self.head(target)
-        return made is not None and made.size > 0
+        check(blob.data)
+        try:
+            self.put_once(target, blob.data, if_absent=True, nonce=blob.nonce or "")
+        except PreconditionFailed:
+            return False
+        return True
 
     def put_once(
         self,

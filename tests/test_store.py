@@ -111,14 +111,6 @@ def test_a_read_that_is_refused_is_absent_only_where_a_listing_says_so(verb: str
         read("a")
 
 
-def test_a_copy_that_is_refused_is_of_nothing_only_where_a_listing_says_so() -> None:
-    store, bucket, _ = make(Fault("copy", times=0, error=denied))
-    bucket.inner.put("a", b"1")
-    assert store.copy("absent", "b") is False
-    with pytest.raises(AccessDenied):
-        store.copy("a", "b")
-
-
 def test_what_was_written_between_a_refusal_and_the_listing_is_read() -> None:
     store, bucket, _ = make(Fault("get", error=lambda: AccessDenied("absent as yet")))
     bucket.inner.put("a", b"1")

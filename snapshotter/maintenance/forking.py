@@ -1,16 +1,20 @@
 """Forking: a new session that begins where another stood after one of its turns.
 
 The new one has the history, the state and the compacted context of that place, and nothing that was owed
-there. It shares no object with the other: blocks and values are copied, by the store itself where it can, and
-both sessions may then be deleted, trimmed or redacted without regard to each other. Its logs are its own and
-begin anew; so, as after a trim, its history cannot be rebuilt from the log alone, and a checkpoint stands by.
+there. It shares no object with the other: blocks and values are copied, and both sessions may then be
+deleted, trimmed or redacted without regard to each other. Its logs are its own and begin anew; so, as after a
+trim, its history cannot be rebuilt from the log alone, and a checkpoint stands by: number 0, of no turn here.
 
-    1  blocks and values are copied
-    2  an empty object takes the first place of the out log: no create, no worker begins a session here now
+    1  an empty object takes the first place of the out log: no create, no worker begins a session here now
+    2  blocks and values are copied
     3  `fence why=create` in the second place: of several forks exactly one wins it
-    4  the snapshot at that fence, then the same as a checkpoint
+    4  the checkpoint at that fence, which says what the session is, then the same as its snapshot
 
-Until 4 whoever looks finds a log with a hole, and no empty session. A fork that was broken off is run again.
+Until 4 whoever looks finds a log with a hole, and no empty session; with the checkpoint it can be read, and
+rebuilt. A fork that was broken off is run again; what was sent meanwhile is owed in the new session. The
+claim comes first, since gc keeps all of a session that has a log and no snapshot: no copy is tidied away
+before it is named. Each is a create, and nothing is ever written over one: a request that lands late changes
+nothing, whatever became of the source.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from snapshotter import checkpoints, values
+from snapshotter import checkpoints, saving, values
 from snapshotter.agreeing import InputGone, Stored, newest_inputs
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
@@ -31,23 +35,22 @@ from snapshotter.shelf import PartLost, Shelf
 from snapshotter.spans import maintained
 from snapshotter.tombstones import after_deletion
 from streams import keys, log
-from streams.buckets.base import Blob
 from streams.codec import decode_segment, encode_segment
 from streams.errors import Corrupt, Gap, InvalidValue, PreconditionFailed, Refused
-from streams.log import Vanished
+from streams.log import Place, Vanished
 from streams.packing import last_id
-from streams.records import Cursor, Record
+from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
 from .arriving import MARK
 from .bench import WINDOW, Bench, Done, restarting
-from .copying import put_copy
+from .deletions import newest_deletion, take_back
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
 
 _CLAIM, _FENCE = 1, 2  # out ids
-_TRIES = 4
+_NUMBER = 0  # of the checkpoint: it is the first, whichever turn the source stood at
 
 
 @maintained("fork")
@@ -66,26 +69,28 @@ def fork(db: Database, source: str, target: str, *, turn: int | None = None, dry
 
 def _fork(bench: Bench, source: str, turn: int | None) -> Done:
     sid = bench.db.sid(source)
-    nonce = _begun(bench)
+    cause = f"fork of {source}" if turn is None else f"fork of {source} after turn {turn}"
+    out = _begun(bench)
     fold = _state(bench.store, sid, source, turn)
     copies = _copies(fold, sid, bench.sid)
     bench.done.written = len(copies) + 4
     if bench.done.dry_run:
         return bench.done
     bench.db._ensure()
+    if not out:
+        _claim(bench)
+    fence = _own_fence(bench, out)
+    if fence is not None and bench.store.head(keys.checkpoint(bench.sid, _NUMBER)) is not None:
+        _finish(bench)
+        if fence.records[0].get("cause", cause) != cause:
+            raise _exists(bench)
+        return bench.done
     _copy(bench, copies)
-    nonce = nonce or _claim(bench)
+    nonce = _fence(bench, cause) if fence is None else fence.header.nonce
     fold.inputs, fold.cursor, fold.epoch, fold.closed = InputLog(), _FENCE, 1, False
     at = Cursor(_FENCE, nonce, _FENCE)
-    work = Checkpoint(bench.store, bench.sid, fold, at, bench.db._sizes, _nothing_more)
-    saved = work.save(None, bench.etags())
-    if saved is None:
-        raise _exists(bench)
-    _keep_checkpoint(bench, fold.turn)
-    try:
-        bench.awake.check(saved.date_ms)
-    except Vanished:
-        _copy(bench, copies)  # we slept before anything named them: what was tidied away is put back
+    _keep(bench, Checkpoint(bench.store, bench.sid, fold, at, bench.db._sizes, _nothing_more).document())
+    _finish(bench)
     return bench.done
 
 
@@ -181,24 +186,39 @@ def _copies(fold: Fold, source: str, target: str) -> list[tuple[str, str]]:
 # -- the target ---------------------------------------------------------------------------------------
 
 
-def _begun(bench: Bench) -> str:
-    """ "" where nothing stands there, the fence's nonce where a fork was broken off behind it. Raises Refused
-    for anything else."""
+def _begun(bench: Bench) -> list[Place]:
+    """The out log: nothing, or what a fork that was broken off has left of its own. Raises Refused for
+    anything else."""
     out, _ = bench.places("out")
     inputs, _ = bench.places("in")
-    if inputs or bench.store.head(keys.snapshot(bench.sid)) is not None:
+    if bench.store.head(keys.snapshot(bench.sid)) is not None or not all(place.size for place in inputs):
+        raise _exists(bench)  # an input that is empty is an import's claim
+    if out and _own_fence(bench, out) is None and not _is_claim(bench, out):
         raise _exists(bench)
-    if [(place.first, bool(place.size)) for place in out] in ([], [(_CLAIM, False)]):
-        return ""
-    if [(place.first, bool(place.size)) for place in out] == [(_CLAIM, False), (_FENCE, True)]:
-        blob = bench.store.get(out[1].key)
-        segment = None if blob is None else decode_segment(blob.data, key=out[1].key)
-        if segment is not None and segment.records[0].get("why") == "create":
-            return segment.header.nonce
-    raise _exists(bench)
+    if inputs and not out:
+        raise _exists(bench)
+    return out
+
+
+def _is_claim(bench: Bench, out: list[Place]) -> bool:
+    """Whether the out log is the claim of a fork, and nothing else."""
+    if [(place.first, place.size) for place in out] != [(_CLAIM, 0)]:
+        return False
+    head = bench.store.head(out[0].key)
+    return head is not None and not (head.nonce or "").startswith(MARK)
+
+
+def _own_fence(bench: Bench, out: list[Place]) -> Segment | None:
+    """The fence of a fork that was broken off behind it; gc may have taken its claim away."""
+    if [place.first for place in out if place.size] != [_FENCE] or out[-1].first != _FENCE:
+        return None
+    blob = bench.store.get(out[-1].key)
+    segment = None if blob is None else decode_segment(blob.data, key=out[-1].key)
+    return segment if segment is not None and segment.records[0].get("why") == "create" else None
 
 
 def _copy(bench: Bench, copies: list[tuple[str, str]]) -> None:
+    """Create what is not there yet. Raises Vanished where a source is gone, or a target was emptied."""
     for start in range(0, len(copies), WINDOW):
         window = copies[start : start + WINDOW]
         calls = [partial(bench.store.copy, *pair, partial(_check, pair[0])) for pair in window]
@@ -211,45 +231,61 @@ def _copy(bench: Bench, copies: list[tuple[str, str]]) -> None:
 def _check(key: str, data: bytes) -> None:
     """What is written under a name that proves its content has to be that content."""
     content = keys.parse_content(key)
-    if content is not None and data and not values.is_named(data, content[2]):
+    if content is not None and not values.is_named(data, content[2]):
         raise Corrupt(f"{key} is not what its name says", key=key, offset=0)
 
 
-def _claim(bench: Bench) -> str:
-    """Take the first two places of the target's out log; returns the nonce of the fence."""
+def _claim(bench: Bench) -> None:
+    """Take the first place of the target's out log. Raises Refused where it is taken by no fork."""
+    key = keys.segment("out", bench.sid, _CLAIM)
+    try:
+        written = bench.store.put_once(key, b"", if_absent=True, nonce=bench.store.clock.token())
+    except PreconditionFailed:
+        blob = bench.store.get(key)
+        if blob is None or blob.data or (blob.nonce or "").startswith(MARK):
+            raise _exists(bench) from None
+    else:
+        bench.awake.check(written.date_ms)
+
+
+def _fence(bench: Bench, cause: str) -> str:
+    """Take the second place of the target's out log; returns the nonce of the segment there."""
     clock, nonce = bench.store.clock, bench.store.clock.token()
     run = f"r-{clock.token()}"
     fence = {"id": _FENCE, "ts": clock.now_ms(), "control": "fence", "epoch": 1, "run": run, "why": "create"}
-    data = encode_segment("out", [fence], nonce=nonce, epoch=1, run=run, lease=0)
-    first, second = (keys.segment("out", bench.sid, number) for number in (_CLAIM, _FENCE))
+    data = encode_segment("out", [{**fence, "cause": cause}], nonce=nonce, epoch=1, run=run, lease=0)
     try:
-        bench.store.put_once(first, b"", if_absent=True, nonce=clock.token())
-    except PreconditionFailed:
-        blob = bench.store.get(first)
-        if blob is None or blob.data or (blob.nonce or "").startswith(MARK):
-            raise _exists(bench) from None
-    try:
-        written = bench.store.put_once(second, data, if_absent=True, nonce=nonce)
+        key = keys.segment("out", bench.sid, _FENCE)
+        written = bench.store.put_once(key, data, if_absent=True, nonce=nonce)
     except PreconditionFailed:
         raise _exists(bench) from None
     bench.awake.check(written.date_ms)
     return nonce
 
 
-def _keep_checkpoint(bench: Bench, turn: int) -> None:
-    """Copy the snapshot as it stands; where a worker has begun here already, again."""
-    if not turn:
+def _keep(bench: Bench, data: bytes) -> None:
+    """Create the checkpoint, of several forks that go on from one fence exactly one. Raises Refused where
+    another did, or where the session was deleted meanwhile: that listed before this was there."""
+    key = keys.checkpoint(bench.sid, _NUMBER)
+    try:
+        written = bench.store.put_once(key, data, if_absent=True, nonce=bench.store.clock.token())
+    except PreconditionFailed:
+        raise _exists(bench) from None
+    if newest_deletion(bench) is not None:
+        take_back(bench, key, written)
+        raise _exists(bench)
+
+
+def _finish(bench: Bench) -> None:
+    """Put the checkpoint in the snapshot's place, unless a worker has begun here already, and saved. Raises
+    Refused where the session was deleted meanwhile."""
+    key = keys.checkpoint(bench.sid, _NUMBER)
+    blob = bench.store.get(key)
+    if blob is None or not blob.data:
+        raise _exists(bench)
+    decode(blob.data, key=key, session=bench.sid)  # a bit that flipped on its way would stay for good
+    if saving.save(bench.store, bench.sid, blob.data, _FENCE, None, bench.etags()) is not None:
         return
-    own = keys.checkpoint(bench.sid, turn)
-    stands: Blob | None = None
-    for _ in range(_TRIES):
-        found = bench.snapshot()  # decoded: a bit that flipped on its way would stay for good
-        if found is None:
-            return
-        try:
-            if put_copy(bench, own, found[0].data, found[1], stands) is not None:
-                return
-        except PreconditionFailed:
-            return  # a worker was faster: its own trim has written one already
-        stands = bench.store.get(own)
-    raise Vanished(f"the snapshot of session {bench.done.session!r} changes each time it is looked at")
+    stands = bench.snapshot()
+    if stands is None or stands[1].get("deleted"):
+        raise _exists(bench)

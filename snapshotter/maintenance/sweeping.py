@@ -13,7 +13,11 @@ would be taken for garbage. Only the store's own dates are compared, so no clock
 lives.
 
 A name is looked for in the stored bytes as they are: that it might stand in somebody's text by chance only
-keeps it. Whatever should be read and cannot be (a damaged object, a snapshot that is not there, an empty
+keeps it. Of an id with neither logs nor a snapshot (a sender died behind its value) all old content goes:
+nobody will name it. While a session has logs and no snapshot, no content goes, and an empty object in a log's
+first place may be the claim of a fork that is to be run again. What is no object of ours is left, and told.
+
+Whatever should be read and cannot be (a damaged object, a snapshot that is not there, an empty
 segment that no deletion accounts for) ends the sweep with nothing deleted.
 
 Of a deleted session nothing is kept that a checkpoint names, nor of any what one names of which a block is
@@ -66,25 +70,42 @@ def gc(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bo
 
 
 def _gc(bench: Bench) -> Done:
+    strange: list[str] = []
     shelves = {
-        "blocks": bench.shelf(keys.blocks_prefix(bench.sid)),
-        "values": bench.shelf(keys.values_prefix(bench.sid)),
+        "blocks": _shelf(bench, keys.blocks_prefix(bench.sid), strange),
+        "values": _shelf(bench, keys.values_prefix(bench.sid), strange),
     }
     logs = {which: bench.places(which) for which in _LOGS}
     stored = bench.snapshot()
     document = None if stored is None else stored[1]
-    shelves["checkpoints"] = bench.shelf(keys.checkpoints_prefix(bench.sid))  # behind the snapshot: `copying`
+    # Behind the snapshot: see `copying`.
+    shelves["checkpoints"] = _shelf(bench, keys.checkpoints_prefix(bench.sid), strange)
     standing = _standing(bench, shelves, document)
     trimmed = any(place.first > 1 for place in logs["out"][0][:1])
     for places, _ in logs.values():
         _check_emptied(bench, places, document, trimmed)
-    doomed: list[Place | Entry] = list(_unnamed(bench, shelves, stored, standing))
+    begun = stored is not None or any(places for places, _ in logs.values())
+    doomed: list[Place | Entry] = list(_unnamed(bench, shelves, stored, standing, begun))
     doomed += _old(bench, _without(shelves["checkpoints"], standing[:1]))
     for places, date_ms in logs.values():
         doomed += _emptied(bench, places, date_ms, document)
     bench.delete(doomed)
+    if strange:
+        bench.done.why = f"left alone, since no such object is ours: {', '.join(strange[:3])}"
     emptied = [([p for p in places[:-1] if not p.size], date_ms) for places, date_ms in logs.values()]
     return bench.explain([*((shelf.entries, shelf.date_ms) for shelf in shelves.values()), *emptied])
+
+
+def _shelf(bench: Bench, prefix: str, strange: list[str]) -> Shelf:
+    """What is stored there, but for keys that are none of a session's: those are added to `strange`."""
+    found = bench.shelf(prefix)
+    ours: list[Entry] = []
+    for entry in found.entries:
+        if keys.parse_content(entry.key) or keys.parse_checkpoint(entry.key):
+            ours.append(entry)
+        else:
+            strange.append(entry.key)
+    return Shelf(ours, found.date_ms)
 
 
 def named_in(bench: Bench, documents: Iterable[dict[str, Any]]) -> set[bytes]:
@@ -102,10 +123,13 @@ def _unnamed(
     shelves: dict[str, Shelf],
     snapshot: tuple[Blob, dict[str, Any]] | None,
     standing: list[_Standing],
+    begun: bool,
 ) -> Iterator[Entry]:
-    """Old blocks and values that nothing names. A session without a snapshot keeps all: it may have lost
-    it."""
+    """Old blocks and values that nothing names. A session that has begun and has no snapshot keeps all: it
+    may have lost it."""
     blocks, values = (_old(bench, shelves[name]) for name in ("blocks", "values"))
+    if not begun:
+        yield from (*blocks, *values)
     if snapshot is None or not (blocks or values):
         return
     blob, document = snapshot
@@ -188,7 +212,8 @@ def _check_emptied(bench: Bench, places: list[Place], document: dict[str, Any] |
     """Raise Corrupt where a segment is empty that no deletion has emptied: what it named is not known. In a
     log's first place it may be the claim of a fork or an import, which never named anything; and of a session
     that was opened again a trim may have taken the deletion away, and left inputs that it had emptied."""
-    empty = [place for place in places if not place.size and (place.first > 1 or len(places) == 1)]
+    first = document is not None and len(places) == 1
+    empty = [place for place in places if not place.size and (place.first > 1 or first)]
     if not empty:
         return
     known = document or {}
@@ -212,7 +237,8 @@ def _which(place: Place) -> str:
 def _emptied(
     bench: Bench, places: list[Place], date_ms: int | None, document: dict[str, Any] | None
 ) -> list[Place]:
-    """Of a log (oldest first) what a deletion emptied; below a tombstone everything. Never the newest."""
+    """Of a log (oldest first) what a deletion emptied; below a tombstone everything. Never the newest, nor,
+    while there is no snapshot, what may be a claim."""
     ends = {"out": 0, "in": 0}  # the first id that a deleted session keeps
     if document is not None and document.get("deleted"):
         ends["out"] = int(document.get("lastOutFirst") or 0)
@@ -220,6 +246,8 @@ def _emptied(
     found = []
     for place in places[:-1]:
         below = place.first < ends[_which(place)]
+        if document is None and place.first == 1:
+            continue
         if (below or not place.size) and bench.rules.is_old(place.modified_ms, date_ms):
             found.append(place)
     return found

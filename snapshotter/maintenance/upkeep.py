@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from snapshotter.catalogue import all_sessions
+from snapshotter.catalogue import all_ids
 from streams import keys, log
 from streams.errors import Misconfigured, Refused, Unsupported
 from streams.keys import Log
@@ -83,7 +83,7 @@ def each(
 ) -> list[Kept]:
     """As `maintain`, with these steps. `named`: somebody named the sessions, so one may not be there."""
     found = []
-    for session in all_sessions(db) if sessions is None else sessions:
+    for session in all_ids(db) if sessions is None else sessions:
         kept = Kept(session)
         try:
             if named and sessions is not None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from typing import Any, Literal
 
 import pytest
 from blocky import LARGE, session, tiny
-from chat_samples import SID, Place, call, first_turn, user, write_all
-from upkeep import HOURS, check, fresh, killed_at, picture, session_of
+from chat_samples import AT_ONCE, SID, Place, call, first_turn, user, write_all
+from upkeep import HOURS, Killed, check, fresh, interrupted, killed_at, picture, session_of
 
 from snapshotter import Corrupt, Gap, InvalidValue, Refused
 from snapshotter.database import Database
-from snapshotter.maintenance import Keep, compact, delete, fork, gc, trim
+from snapshotter.maintenance import Keep, compact, delete, fork, gc, maintain, redact, trim
+from snapshotter.rebuilding.results import Options
+from snapshotter.rebuilding.working import rebuild_in
 from streams import keys
 from streams.buckets.memory import MemoryBucket
-from streams.testing.faults import Call, FaultyBucket
+from streams.testing.faults import Call, Fault, FaultyBucket
 
 NEW = "fork"
 
@@ -73,16 +76,55 @@ def test_nothing_is_shared(place: Place) -> None:
     check(place, NEW)
 
 
-def test_what_is_sealed_is_copied_by_the_store() -> None:
+def test_what_is_sealed_is_created_and_never_overwritten() -> None:
     place = tiny()
     session(place, 7)
-    place.bucket.calls.clear()
     fork(place.db, SID, NEW)
-    copied = {c.key for c in place.bucket.calls if c.verb == "copy"}
-    written = {c.key for c in place.bucket.calls if c.verb == "put"}
-    assert any(key.startswith(f"blocks/{NEW}/") for key in copied)
-    assert any(key.startswith(f"values/{NEW}/") for key in copied)
-    assert not any(key.startswith(("blocks/", "values/")) for key in written)
+    for key in place.stored(""):
+        kind, sid, _ = key.split("/")
+        if sid == NEW and kind in ("blocks", "values"):
+            source = key.replace(f"/{NEW}/", f"/{SID}/")
+            assert place.stored("").get(source) in (None, place.stored("")[key])
+    copied = [key for key in place.stored(f"blocks/{NEW}/") if key.replace(NEW, SID) in place.stored("")]
+    assert copied
+    place.bucket.inner.put(copied[0], b"")
+    assert not place.db.store.copy(copied[0].replace(NEW, SID), copied[0])
+    assert place.stored(copied[0]) == {copied[0]: b""}
+
+
+def test_a_copy_that_lands_when_the_source_was_deleted_changes_nothing() -> None:
+    place = tiny()
+    session(place, 4)
+    late = [
+        Fault(verb=verb, key=f"{kind}/{NEW}/", when="late", seconds=5)
+        for verb in ("put", "copy")
+        for kind in ("blocks", "values")
+    ]
+    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), late, clock=place.clock)
+    fork(Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes), SID, NEW)
+    delete(fresh(place), SID)
+    seen = place.stored("")
+    assert len(bucket.land()) >= 2
+    assert place.stored("") == seen
+    assert len(fresh(place).history(NEW)) == 8
+    check(place, NEW)
+
+
+@pytest.mark.parametrize("act", ["delete", "redact"])
+def test_a_fork_that_slept_keeps_its_copies_whatever_became_of_the_source(act: str) -> None:
+    place = tiny()
+    session(place, 4)
+
+    def asleep() -> None:
+        place.clock.advance(2 * HOURS)
+        if act == "delete":
+            delete(fresh(place), SID)
+        else:
+            redact(fresh(place), SID, "u2")
+
+    fork(interrupted(place, "put", keys.snapshot(NEW), 1, asleep), SID, NEW)
+    assert len(fresh(place).history(NEW)) == 8
+    check(place, NEW)
 
 
 def test_an_open_turn_and_what_is_owed_stay_behind(place: Place) -> None:
@@ -199,7 +241,7 @@ def test_killed_around_any_request_it_is_run_again(when: Literal["before", "afte
         except (Gap, Corrupt):
             shown = 0
         assert shown in (0, 8), number
-        if shown == 0:
+        if keys.snapshot(NEW) not in place.stored("sessions/"):
             fork(place.db, SID, NEW)
         assert len(fresh(place).history(NEW)) == 8, number
         check(place, NEW)
@@ -208,26 +250,103 @@ def test_killed_around_any_request_it_is_run_again(when: Literal["before", "afte
             break
 
 
-def test_a_fork_that_slept_puts_back_what_was_tidied_away() -> None:
-    place = tiny()
-    session(place, 7)
-    slept = iter([True])
+def test_of_a_fork_that_slept_nothing_is_tidied_away() -> None:
+    for prefix in ("blocks/", "out/", "checkpoints/", "sessions/"):
+        place = tiny()
+        session(place, 7)
 
-    def hook(asked: Call, when: str) -> None:
-        if (
-            asked.key == keys.snapshot(NEW)
-            and asked.verb == "put"
-            and when == "before"
-            and next(slept, False)
-        ):
+        def asleep(place: Place = place) -> None:
             place.clock.advance(24 * HOURS)
-            for prefix in ("blocks", "values"):
-                for key in place.stored(f"{prefix}/{NEW}/"):
-                    place.bucket.inner.delete(key)
+            with suppress(Corrupt):
+                gc(fresh(place), NEW)
 
-    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
-    fork(Database(bucket, place.clock, sizes=place.db._sizes), SID, NEW)
-    assert len(fresh(place).history(NEW)) == 14
+        fork(interrupted(place, "put", f"{prefix}{NEW}/", 2 if prefix == "out/" else 1, asleep), SID, NEW)
+        assert len(fresh(place).history(NEW)) == 14
+        check(place, NEW)
+
+
+def test_what_is_sent_before_a_fork_is_run_again_is_owed() -> None:
+    begun = 0
+    for number in count(1):
+        place = tiny()
+        session(place, 4)
+        if not killed_at(place, number, "before", lambda db: fork(db, SID, NEW)):
+            break
+        if not place.stored(f"out/{NEW}/"):
+            continue  # nothing of a fork stands there yet
+        begun += 1
+        fresh(place).send(NEW, user("new"))
+        if keys.snapshot(NEW) not in place.stored("sessions/"):
+            fork(fresh(place), SID, NEW)
+        assert [item.ids for item in fresh(place).peek(NEW).pending] == [(1,)], number
+        with fresh(place).boot(NEW) as booted, first_turn(booted) as turn:
+            write_all(turn, [{"type": "start"}, call("c")])
+        assert len(fresh(place).history(NEW)) == 10, number
+        check(place, NEW)
+    assert begun > 5
+
+
+def test_a_fork_that_was_broken_off_is_run_again_after_a_nightly_maintenance() -> None:
+    for number in count(1):
+        place = tiny()
+        session(place, 4)
+        killed = killed_at(place, number, "before", lambda db: fork(db, SID, NEW))
+        place.clock.advance(24 * HOURS)
+        maintain(fresh(place))
+        if keys.snapshot(NEW) not in place.stored("sessions/"):
+            fork(fresh(place), SID, NEW)
+        assert len(fresh(place).history(NEW)) == 8, number
+        check(place, NEW)
+        if not killed:
+            break
+
+
+def test_a_fork_that_can_be_read_is_rebuilt_from_its_checkpoint() -> None:
+    for number in count(1):
+        place = tiny()
+        session(place, 4)
+        killed = killed_at(place, number, "before", lambda db: fork(db, SID, NEW))
+        try:
+            shown = len(fresh(place).history(NEW))
+        except (Gap, Corrupt):
+            continue
+        if not shown:
+            continue
+        place.db.send(NEW, user("n1"))
+        with fresh(place).boot(NEW) as booted, first_turn(booted) as turn:
+            write_all(turn, [{"type": "start"}, call("c")])
+        with pytest.raises(Refused, match="exists"):
+            fork(fresh(place), SID, NEW)
+        (found,) = rebuild_in(fresh(place), Options(), [NEW])
+        assert (found.status, len(fresh(place).history(NEW))) == ("same", 10), (number, found)
+        check(place, NEW)
+        if not killed:
+            break
+
+
+def test_a_fork_of_a_session_without_a_turn_is_rebuilt() -> None:
+    place = Place()
+    place.db.create(SID, messages=[user("h1", "what came from elsewhere")])
+    fork(place.db, SID, NEW)
+    assert list(place.stored("checkpoints/")) == [keys.checkpoint(NEW, 0)]
+    assert [found.status for found in rebuild_in(fresh(place), Options(), [NEW])] == ["same"]
+    place.bucket.inner.delete(keys.snapshot(NEW))
+    assert [message["id"] for message in fresh(place).history(NEW)] == ["h1"]
+
+
+def test_a_fork_of_another_session_is_not_taken_for_this_one() -> None:
+    place = Place()
+    session(place, 3)
+    place.db.create("second", messages=[user("x")])
+
+    def killed() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        fork(interrupted(place, "put", keys.snapshot(NEW), 1, killed), SID, NEW)
+    with pytest.raises(Refused, match="exists"):
+        fork(fresh(place), "second", NEW)
+    assert len(fresh(place).history(NEW)) == 6
     check(place, NEW)
 
 

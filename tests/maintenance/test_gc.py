@@ -349,3 +349,32 @@ def test_what_a_deletion_emptied_late_stands_no_longer_in_the_way_behind_a_trim(
 
 def _tells(place: Place, word: str) -> bool:
     return any(word.encode() in data for data in place.stored("out/").values())
+
+
+@pytest.mark.parametrize("room", ["blocks", "values", "checkpoints"])
+def test_what_is_no_object_of_ours_is_left_alone_and_told(room: str) -> None:
+    place = tiny()
+    session(place, 6)
+    litter(place)
+    place.bucket.inner.put(f"{room}/{SID}/notes.txt", b"mine")
+    place.clock.advance(24 * HOURS)
+    done = gc(place.db, SID)
+    assert done.deleted
+    assert done.why == f"left alone, since no such object is ours: {room}/{SID}/notes.txt"
+    assert place.stored(f"{room}/{SID}/notes.txt")
+    check(place)
+
+
+def test_content_of_an_id_that_never_became_a_session_is_swept_when_it_is_old() -> None:
+    place = Place()
+    for number in count(1):
+        assert killed_at(place, number, "before", lambda db: db.send(SID, user("u", "x" * 50_000)))
+        if place.stored("values/"):
+            break
+    assert not place.stored("in/")
+    maintain(fresh(place))
+    assert place.stored("values/"), "a sender may be about to name it"
+    place.clock.advance(24 * HOURS)
+    (kept,) = maintain(fresh(place))
+    assert (kept.session, kept.error) == (SID, None)
+    assert not place.stored("values/")

@@ -125,20 +125,6 @@ def test_sizes_are_those_the_engine_sees_also_of_encrypted_objects() -> None:
     assert told.count("snapshotter.io", network__io__direction="receive") == 5
 
 
-def test_a_copy_that_the_store_makes_is_one_request() -> None:
-    told, clock = Told(), FakeClock()
-    store = watched_store(FaultyBucket(MemoryBucket(clock)), clock, None, told.telemetry)
-    store.put("values/s/x", b"12345")
-    with told.tracer.start_as_current_span("caller"):
-        assert store.copy("values/s/x", "values/t/x")
-        assert not store.copy("values/s/y", "values/t/y")
-    copies = [dict(span.attributes or {}) for span in told.named("COPY")]
-    assert [(one["snapshotter.key"], one["snapshotter.outcome"]) for one in copies] == [
-        ("values/t/x", "ok"),
-        ("values/t/y", "absent"),
-    ]
-
-
 # -- places --------------------------------------------------------------------------------------------
 
 
