@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from snapshotter.catalogue import all_sessions
+from snapshotter.catalogue import all_ids
 from snapshotter.maintenance import Done, Keep, Kept, Rules, each
 from snapshotter.maintenance import compact as compact_session
 from snapshotter.maintenance import gc as gc_session
@@ -158,7 +158,7 @@ def _run(
 ) -> None:
     rules = Rules(hours * 3600)
     with open_database(url) as db:
-        names = list(sessions) or list(all_sessions(db))
+        names = list(sessions) or list(all_ids(db))
         if not names:
             tell_empty(db, "there are no sessions")
         with click.progressbar(
