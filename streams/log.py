@@ -118,7 +118,8 @@ def check_newest(listing: Listing) -> None:
     """Raise Corrupt where the newest object is no segment: a deletion leaves empty ones, but never the newest
     one, and behind a claim an import was broken off."""
     if listing.entries and listing.entries[0].vacant:
-        key, what = listing.entries[0].key, "the claim of an import" if listing.entries[0].size else "empty"
+        key, size = listing.entries[0].key, listing.entries[0].size
+        what = f"no segment, with {size} bytes (an import was broken off?)" if size else "empty"
         raise Corrupt(f"{key} is {what}, and it is the newest of its log", key=key, offset=0)
 
 

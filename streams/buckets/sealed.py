@@ -37,6 +37,7 @@ from dataclasses import replace
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from streams import claims
 from streams.buckets.base import Blob, Broken, Bucket, Entry, Head, Page, Written
 from streams.encryption import ID_BYTES, KEY_BYTES, MAGIC, Encryption, is_key_id
 from streams.errors import Corrupt, NewerVersion, StreamError, Unreachable, WrongKey
@@ -133,19 +134,20 @@ class SealedBucket:
     # --- sizes ------------------------------------------------------------------------------------------
 
     def _entry(self, entry: Entry) -> Entry:
-        if entry.size == OVERHEAD and self._encryption.allow_plain:
-            # Nothing, encrypted; or 96 bytes that are not. It matters: an empty object counts as absent.
+        size = self._size(entry.size)
+        if size < claims.LEAST and entry.size >= OVERHEAD and (size or self._encryption.allow_plain):
+            # Nothing or a claim, encrypted; or a short segment that is not. It matters: those count as absent.
             blob = self.get(entry.key)
-            empty = blob is None or (not isinstance(blob, Broken) and not blob.data)
-            return replace(entry, size=0 if empty else OVERHEAD)
-        return replace(entry, size=self._size(entry.size))
+            if blob is not None:
+                size = entry.size if isinstance(blob, Broken) else len(blob.data)
+        return replace(entry, size=size)
 
     def _size(self, stored: int) -> int:
         """The size of what an object of so many bytes holds. Too short for a sealed one it is never told as
-        empty, which would pass for deleted: whoever reads it finds out."""
+        empty, which would pass for deleted, or as a claim: whoever reads it finds out."""
         if stored >= OVERHEAD:
             return stored - OVERHEAD
-        return stored if self._encryption.allow_plain else max(1, stored)
+        return stored if self._encryption.allow_plain else max(claims.LEAST, stored)
 
     # --- sealing ----------------------------------------------------------------------------------------
 

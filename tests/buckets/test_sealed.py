@@ -14,6 +14,7 @@ from endpoints import TRAITS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams import claims
 from streams.buckets.base import Bucket, Copying
 from streams.buckets.file import FileBucket
 from streams.buckets.memory import MemoryBucket, Space
@@ -290,6 +291,16 @@ def test_where_plain_objects_are_allowed_an_empty_one_is_told_from_a_full_one() 
         "plain-full": True,
         "plain-short": True,
     }
+
+
+@pytest.mark.parametrize("allow_plain", [False, True])
+def test_a_short_object_that_is_not_sealed_is_never_told_as_a_claim(allow_plain: bool) -> None:
+    inner, claim = MemoryBucket(), claims.encode("0123456789abcdef", 7)
+    bucket = seal(inner, allow_plain=allow_plain)
+    bucket.put("claim", claim)
+    inner.put("segment", b"x" * (OVERHEAD + len(claim)))
+    found = {entry.key: entry.size for entry in bucket.list("").entries}
+    assert found == {"claim": len(claim), "segment": OVERHEAD + len(claim)}
 
 
 # --- keys ----------------------------------------------------------------------------------------------
