@@ -126,7 +126,7 @@ def _found(bench: Bench) -> tuple[Fold, Cursor, int | None]:
         raise
     except (Damaged, Refused):  # also what needs a hook that is not there, to be shown
         return _damaged(bench)
-    if not loaded.fold.cursor and not loaded.fold.inputs.last:
+    if not (loaded.fold.cursor or loaded.fold.inputs.last or _kept(bench)):
         raise Refused(f"there is no session {bench.done.session!r} at {bench.db.url}")
     return loaded.fold, loaded.position, loaded.date_ms
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from snapshotter.catalogue import all_ids
-from streams import keys, log
+from streams import keys
 from streams.errors import Misconfigured, Refused, Unsupported
 from streams.keys import Log
 
@@ -105,7 +105,12 @@ def _check_there(db: Database, session_id: str) -> None:
     store, sid = db.store, db.sid(session_id)
     if store.head(keys.snapshot(sid)) is not None:
         return
-    if not any(log.newest(store, which, sid, 1).entries for which in _LOGS):
+    prefixes = (
+        *(keys.log_prefix(which, sid) for which in _LOGS),
+        keys.values_prefix(sid),
+        keys.blocks_prefix(sid),
+    )
+    if not any(next(store.entries(prefix, page=1), None) for prefix in prefixes):
         raise Refused(f"there is no session {session_id!r} at {db.url}")
 
 

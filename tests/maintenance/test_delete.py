@@ -7,12 +7,14 @@ from itertools import count
 from typing import Any, Literal
 
 import pytest
+from blocky import session as long_session
+from blocky import tiny
 from chat_samples import SID, Place, call, die, first_turn, saying, user, write_all
 from upkeep import HOURS, check, fresh, interrupted, killed_at, names, session_of, watched
 
 from snapshotter import Closed, Corrupt, Fenced, NewerVersion, Refused, Unreachable, saving
 from snapshotter.database import Database
-from snapshotter.maintenance import delete, trim
+from snapshotter.maintenance import delete, fork, trim
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.testing.faults import Call, Fault, FaultyBucket
@@ -358,3 +360,30 @@ def test_a_receipt_from_before_boots_a_session_that_was_created_while_its_deleti
     with fresh(place).boot(receipt=receipt) as session:
         assert (session.messages, session.pending) == ([], [])
     check(place)
+
+
+def test_content_of_an_id_that_never_became_a_session_goes() -> None:
+    place = Place()
+    place.bucket.inner.put(keys.value(SID, f"{'0' * 64}-nonce"), b"SECRET")
+    assert delete(place.db, SID).deleted == 1
+    assert not [data for data in place.stored("").values() if b"SECRET" in data]
+    assert fresh(place).history(SID) == []
+    check(place)
+
+
+def test_a_fork_that_was_broken_off_is_deleted_wherever_it_was() -> None:
+    for number in count(1):
+        place = tiny()
+        long_session(place, 4)
+        if not killed_at(place, number, "before", lambda db: fork(db, SID, "new")):
+            break
+        if not [key for key in place.stored("") if "/new/" in key]:
+            continue
+        delete(place.db, "new")
+        assert fresh(place).history("new") == [], number
+        check(place, "new")
+        with pytest.raises(Refused, match="exists"):
+            fork(place.db, SID, "new")
+        place.db.create("new", messages=[user("x")])
+        assert len(fresh(place).history("new")) == 1
+    assert number > 20
