@@ -84,7 +84,7 @@ class InvalidValue(Refused):
 
 
 class TooLarge(Refused):
-    """A record above the limit, measured on its encoded bytes before anything was written."""
+    """A record, or a file to import, above the limit, measured on its bytes before anything was written."""
 
     def __init__(self, message: str, *, size: int, limit: int) -> None:
         super().__init__(message)

@@ -36,7 +36,7 @@ from snapshotter.spans import maintained
 from snapshotter.verify import verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
-from streams.errors import Corrupt, Damaged, NewerVersion, Refused
+from streams.errors import Corrupt, Damaged, NewerVersion, Refused, TooLarge
 from streams.log import Vanished
 
 from .arriving import SNAPSHOT, Arrival, key_of
@@ -51,6 +51,10 @@ VERSION = 1
 
 _MANIFEST = "manifest.json"
 _READING = ("out", "in", "checkpoints", "blocks", "values")  # behind the snapshot
+LIMIT = 1024 * 1024 * 1024
+"""Bytes: what the objects of a file that is imported may take together, unless more is allowed. They are all
+held in memory, since nothing is written before the whole session verifies."""
+
 _LARGEST = 256 * 1024 * 1024  # bytes of one object; a larger one is not ours
 _LARGEST_MANIFEST = 64 * 1024 * 1024  # bytes: some 300,000 objects
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack without a limit
@@ -124,14 +128,18 @@ def export(db: Database, session_id: str, file: str | os.PathLike[str] | IO[byte
 
 
 @maintained("import", named=False)
-def import_(db: Database, file: str | os.PathLike[str] | IO[bytes], *, dry_run: bool = False) -> Done:
-    """Write the session that a file holds into this root, under its own id.
+def import_(
+    db: Database, file: str | os.PathLike[str] | IO[bytes], *, dry_run: bool = False, limit: int = LIMIT
+) -> Done:
+    """Write the session that a file holds into this root, under its own id. `limit`: the bytes that its
+    objects may take together; they are held in memory.
 
-    Raises Corrupt (NewerVersion) for a file that is no whole export, Damaged for a session that does not
-    verify, Refused where the session exists; nothing was written then. Refused, too, where it was deleted
-    meanwhile: then it is. Raises what requests raise; run it again with the same file then.
+    Raises Corrupt (NewerVersion) for a file that is no whole export, TooLarge for one above the limit, before
+    any of its objects is unpacked, Damaged for a session that does not verify, Refused where the session
+    exists; nothing was written then. Refused, too, where it was deleted meanwhile, and is. Raises what
+    requests raise; run it again with the same file then.
     """
-    package = _unpacked(file)
+    package = _unpacked(file, limit)
     bench = Bench(db, package.session, "import", None, dry_run)
     problems = package.problems()
     if problems:
@@ -221,18 +229,18 @@ def _entry(name: str) -> zipfile.ZipInfo:
 # -- reading a file -----------------------------------------------------------------------------------
 
 
-def _unpacked(file: str | os.PathLike[str] | IO[bytes]) -> Package:
-    """The session in a file. Raises Corrupt, NewerVersion."""
+def _unpacked(file: str | os.PathLike[str] | IO[bytes], limit: int) -> Package:
+    """The session in a file. Raises Corrupt, NewerVersion, TooLarge."""
     if isinstance(file, str | os.PathLike):
         with Path(file).open("rb") as source:
-            return _unpacked_from(source, str(file))
-    return _unpacked_from(file, "the file")
+            return _unpacked_from(source, str(file), limit)
+    return _unpacked_from(file, "the file", limit)
 
 
-def _unpacked_from(source: IO[bytes], name: str) -> Package:
+def _unpacked_from(source: IO[bytes], name: str, limit: int) -> Package:
     try:
         with zipfile.ZipFile(source) as archive:
-            return _package(archive, name)
+            return _package(archive, name, limit)
     except _NOT_WHOLE as error:
         raise _corrupt(name, str(error)) from error
     except OSError as error:
@@ -241,7 +249,7 @@ def _unpacked_from(source: IO[bytes], name: str) -> Package:
         raise _corrupt(name, str(error)) from error
 
 
-def _package(archive: zipfile.ZipFile, name: str) -> Package:
+def _package(archive: zipfile.ZipFile, name: str, limit: int) -> Package:
     listed = archive.namelist()
     found = _bytes(archive, _MANIFEST, _LARGEST_MANIFEST, name) if _MANIFEST in listed else b""
     manifest = _manifest(found, name)
@@ -249,6 +257,13 @@ def _package(archive: zipfile.ZipFile, name: str) -> Package:
     told = {row["name"]: row for row in manifest["objects"]}
     if sorted(listed) != sorted([*told, _MANIFEST]):
         raise _corrupt(name, "its manifest does not list what is in it")
+    size = sum(archive.getinfo(entry).file_size for entry in told)  # an entry never unpacks to more
+    if size > limit:
+        raise TooLarge(
+            f"{name} unpacks to {size:,} bytes, which import_ holds in memory, and its limit is {limit:,}",
+            size=size,
+            limit=limit,
+        )
     for entry, row in told.items():
         package.objects[entry] = _checked(archive, entry, row, name)
     return package

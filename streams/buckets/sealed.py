@@ -136,7 +136,7 @@ class SealedBucket:
     def _entry(self, entry: Entry) -> Entry:
         size = self._size(entry.size)
         if size < claims.LEAST and entry.size >= OVERHEAD and (size or self._encryption.allow_plain):
-            # Nothing or a claim, encrypted; or a short segment that is not. It matters: those count as absent.
+            # Nothing or a claim, encrypted; or a short segment that is not: those count as absent.
             blob = self.get(entry.key)
             if blob is not None:
                 size = entry.size if isinstance(blob, Broken) else len(blob.data)

@@ -15,7 +15,7 @@ import pytest
 from chat_samples import SID, Place, first_turn, user
 from upkeep import HOURS, check, fresh, killed_at, picture, session_of, watched
 
-from snapshotter import Corrupt, Damaged, Gap, NewerVersion, Refused
+from snapshotter import Corrupt, Damaged, Gap, NewerVersion, Refused, TooLarge
 from snapshotter.maintenance import delete, export, import_, trim
 from streams import keys
 from streams.testing.faults import Call
@@ -231,6 +231,30 @@ def test_a_manifest_that_unpacks_to_more_than_any_is_refused_unread() -> None:
             entry.write(bytes(1 << 20))
     with pytest.raises(Corrupt, match=r"manifest.json tells of \d+ bytes"):
         import_(Place().db, bomb)
+
+
+def test_an_archive_that_unpacks_to_more_than_the_limit_is_refused_unread(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_of(place, 1)
+    file, other = exported(place), Place()
+    with zipfile.ZipFile(file) as archive:
+        whole = sum(i.file_size for i in archive.infolist() if i.filename != "manifest.json")
+    read = zipfile.ZipFile.read
+    names: list[str] = []
+
+    def watched_read(self: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+        names.append(entry.filename)
+        return read(self, entry)
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", watched_read)
+    with pytest.raises(TooLarge, match=f"unpacks to {whole:,} bytes") as caught:
+        import_(other.db, file, limit=whole - 1)
+    assert (caught.value.size, caught.value.limit) == (whole, whole - 1)
+    assert names == ["manifest.json"]
+    assert other.stored("") == {}
+    import_(other.db, file, limit=whole)
+    check(other)
 
 
 def test_a_path_that_is_not_there_is_absent_and_not_corrupt(place: Place, tmp_path: Path) -> None:
