@@ -6,7 +6,8 @@
        here on nobody shows the content, and a worker that still holds it in memory is fenced, and reads again
     4  segments that hold some of it are rewritten in place, each under its condition (`rewriting`)
     5  the newest checkpoint becomes a copy of the snapshot; what was listed, and neither this nor the logs
-       name now, is overwritten by an empty object: old blocks, old checkpoints, the message's own values
+       name now, is overwritten by an empty object: old blocks, old checkpoints, the message's own values. A
+       value that holds another message is left to gc: its sender may be about to name it
     6  it is looked once more: a worker may have read an owed input before 2 and saved it after 3, or have
        sealed a block before it was fenced, which nobody names now; then all this is done again, three times
 
@@ -30,6 +31,7 @@ import orjson
 from snapshotter import blocks
 from snapshotter.checkpoints import cursor_of
 from snapshotter.core.budget import Limits
+from snapshotter.core.calls import Message
 from snapshotter.spans import maintained
 from streams import keys
 from streams.buckets.base import Blob, Entry
@@ -41,7 +43,7 @@ from .bench import WINDOW, Bench, Done, restarting
 from .blanking import Own, blank, blank_turn, own_of
 from .copying import put_copy
 from .moving import read_whole
-from .rewriting import Changes, read_logs, without
+from .rewriting import Changes, bereft, read_logs, without
 from .sweeping import named_in, names
 
 if TYPE_CHECKING:
@@ -73,11 +75,12 @@ def redact(
     if dry_run:
         return _rehearsed(Bench(db, session_id, "redact", None, True), message_id, value, takeover)
     begun: list[bool] = []
+    erased: set[bytes] = set()
 
     def run() -> Done:
         bench = Bench(db, session_id, "redact", None, False)
         try:
-            return _redact(bench, message_id, value, takeover)
+            return _redact(bench, message_id, value, takeover, erased)
         finally:
             begun.append(bench.done.written > 0)
 
@@ -89,16 +92,21 @@ def redact(
         raise
 
 
-def _redact(bench: Bench, message_id: str | None, value: str | None, takeover: bool) -> Done:
+def _redact(
+    bench: Bench, message_id: str | None, value: str | None, takeover: bool, erased: set[bytes]
+) -> Done:
+    """`erased`: the names of values that stood in what was rewritten; more are added."""
     _check(bench)
     with _resting(bench, takeover) as session:
         listed = _kept(bench)
         targets = [message_id] if message_id is not None else _holders(bench, session, str(value))
-        owns = {target: _say(bench, session, target, listed) for target in targets}
+        owns = {target: _say(bench, session, target, listed, erased) for target in targets}
     for target in targets:
         while (changes := without(bench, target, owns[target])).segments:
-            changes.write(bench)  # and again: a compaction may have put back what it had read before
-    _forget(bench, listed, targets)
+            erased |= changes.write(
+                bench
+            )  # and again: a compaction may have put back what it had read before
+    _forget(bench, listed, targets, erased)
     left = bench.db.peek(bench.done.session).messages
     if any(_is_one_of(message, targets) for message in left):
         raise Vanished(f"session {bench.done.session!r}: a worker brought the message back")
@@ -145,7 +153,7 @@ def _rehearsed(bench: Bench, message_id: str | None, value: str | None, takeover
     copy = Database(MemoryBucket(db.clock), db.clock, sizes=db._sizes)
     for key, data in restarting(lambda: read_whole(bench, bench.done.session)).stored():
         copy.store.put(key, data)
-    done = _redact(Bench(copy, bench.done.session, "redact", None, False), message_id, value, True)
+    done = _redact(Bench(copy, bench.done.session, "redact", None, False), message_id, value, True, set())
     done.dry_run = True
     return done
 
@@ -184,7 +192,7 @@ def _holders(bench: Bench, session: Session, name: str) -> list[str]:
     return [str(m.get("id")) for m in session.fold.chain.messages if m == blank(m)]
 
 
-def _say(bench: Bench, session: Session, target: str, listed: list[Entry]) -> Own:
+def _say(bench: Bench, session: Session, target: str, listed: list[Entry], erased: set[bytes]) -> Own:
     """Have the log say what the message is now, and the snapshot; returns what the history tells of it. Where
     both do already nothing is written, unless something of what is listed is to be emptied: that somebody who
     is at work has just sealed it, and will name it, is ruled out by taking the log over alone. Raises Refused
@@ -202,10 +210,10 @@ def _say(bench: Bench, session: Session, target: str, listed: list[Entry]) -> Ow
     stored = bench.snapshot() if said else None
     if stored is not None and cursor_of(stored[1]) >= session.fold.cursor:
         contents = [entry for entry in listed if keys.parse_content(entry.key) is not None]
-        if not contents or not _unnamed(bench, contents, *stored):
+        if not contents or not _doomed(bench, _unnamed(bench, contents, *stored), [target], erased)[0]:
             bench.done.why = "it is redacted already"
             return own
-    changes.write(bench, [n for n in changes.inputs if not session.fold.inputs.is_applied(n)])
+    erased |= changes.write(bench, [n for n in changes.inputs if not session.fold.inputs.is_applied(n)])
     try:
         _take_over(session, target, len(found), changes)
     except Fenced as lost:
@@ -236,15 +244,19 @@ def _take_over(session: Session, target: str, count: int, changes: Changes) -> N
 # -- what stands beside the logs ----------------------------------------------------------------------
 
 
-def _forget(bench: Bench, listed: list[Entry], targets: list[str]) -> None:
-    """Empty what was listed, and what neither the snapshot, as it stands by now, nor the logs name. Raises
-    Vanished where something that was sealed since, and that somebody may be about to name, holds one of the
-    messages: after another takeover it can be emptied, too."""
+def _forget(bench: Bench, listed: list[Entry], targets: list[str], erased: set[bytes]) -> None:
+    """Empty what was listed, and what neither the snapshot, as it stands by now, nor the logs name, and look
+    whether a sender has named one of these values meanwhile. Raises Vanished where something that was sealed
+    since, and that somebody may be about to name, holds one of the messages: after another takeover it can be
+    emptied, too."""
     kept, blob, document = _copied(bench)
-    doomed = [e for e in _unnamed(bench, listed, blob, document) if e.key != kept]
+    unnamed = [e for e in _unnamed(bench, listed, blob, document) if e.key != kept]
+    doomed, held = _doomed(bench, unnamed, targets, erased)
     bench.done.deleted += len(doomed)
     bench.done.freed += sum(entry.size for entry in doomed)
     _blank(bench.store, doomed)
+    if held:
+        bereft(bench, held).write(bench)
     before = {entry.key for entry in listed}
     since = [entry for entry in _kept(bench) if entry.key not in before]
     for entry, found in bench.read(_unnamed(bench, since, blob, document) if since else ()):
@@ -257,6 +269,32 @@ def _unnamed(bench: Bench, entries: list[Entry], blob: Blob, document: dict[str,
     named = names([blob.data]) | named_in(bench, [document])
     contents = [(entry, keys.parse_content(entry.key)) for entry in entries]
     return [entry for entry, content in contents if content is None or content[2].encode() not in named]
+
+
+def _doomed(
+    bench: Bench, unnamed: list[Entry], targets: list[str], erased: set[bytes]
+) -> tuple[list[Entry], dict[str, Message]]:
+    """What is emptied of what nobody names, and of the values among it the messages that they hold.
+
+    Blocks, checkpoints and chunks are a worker's, which is fenced by now. A message may have been stored by a
+    sender who is about to name it: it goes where something that was rewritten named it, or where it bears the
+    id of one of the messages."""
+    doomed: list[Entry] = []
+    unsure: list[tuple[Entry, str]] = []
+    for entry in unnamed:
+        content = keys.parse_content(entry.key)
+        if content is None or content[0] != "values" or content[2].encode() in erased:
+            doomed.append(entry)
+        else:
+            unsure.append((entry, content[2]))
+    held: dict[str, Message] = {}
+    for (entry, name), (_, blob) in zip(unsure, bench.read(e for e, _ in unsure), strict=True):
+        for value in _messages(entry.key, blob.data):
+            if _is_one_of(value, targets):
+                held[name] = value
+            if name in held or (isinstance(value, dict) and "role" not in value):
+                doomed.append(entry)
+    return doomed, held
 
 
 def _messages(key: str, data: bytes) -> list[Any]:

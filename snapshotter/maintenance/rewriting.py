@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from snapshotter import values
 from snapshotter.checkpoints import leftovers
+from snapshotter.core.calls import Message
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
+from snapshotter.core.shapes import is_ref
 from snapshotter.core.tally import Tally
 from streams.buckets.base import Blob
 from streams.codec import decode_segment, encode_segment
@@ -27,7 +30,8 @@ from streams.log import Place
 from streams.records import Record, Segment
 
 from .bench import Bench
-from .blanking import Blanker, Own
+from .blanking import Blanker, Own, blank_input
+from .sweeping import names
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,11 @@ class Changes:
     inputs: set[int] = field(default_factory=set)
     turns: set[int] = field(default_factory=set)
 
-    def write(self, bench: Bench, only: Iterable[int] | None = None) -> None:
-        """Write them, or of the inputs only these. Raises Vanished where one was replaced meanwhile."""
+    def write(self, bench: Bench, only: Iterable[int] | None = None) -> set[bytes]:
+        """Write them, or of the inputs only these; returns the names of blocks and values that stand there no
+        more. Raises Vanished where one was replaced meanwhile."""
         chosen = None if only is None else set(only)
+        gone: set[bytes] = set()
         for read, records in self.segments:
             header = read.segment.header
             if chosen is not None and (header.log != "in" or header.first not in chosen):
@@ -85,6 +91,8 @@ class Changes:
                 rewritten=bench.store.clock.token(),
             )
             bench.rewrite(read.place.key, data, read.blob.etag)
+            gone |= names([read.blob.data]) - names([data])
+        return gone
 
 
 def read_logs(bench: Bench) -> Logs:
@@ -109,6 +117,19 @@ def without(bench: Bench, message_id: str, own: Own) -> Changes:
     found.segments += [(read, records) for read, records in inputs if records is not None]
     found.segments += _with_those_before(outs)
     found.segments += _hollowed(logs.dead)
+    return found
+
+
+def bereft(bench: Bench, held: dict[str, Message]) -> Changes:
+    """The inputs that name one of these values, each of which is emptied by now and held this message: who
+    sent them had stored the value before, and named it since."""
+    found = Changes()
+    for read in _read(bench, "in")[0]:
+        record = read.records[0]
+        ref: Any = record.get("ref")
+        message = held.get(ref["key"]) if is_ref(ref) else None
+        if message is not None:
+            found.segments.append((read, [blank_input(record, message)]))
     return found
 
 

@@ -60,9 +60,12 @@ def test_a_result_belongs_to_the_message_whose_call_it_was_laid_over(target: int
 def test_so_it_does_where_the_first_message_is_trimmed_away(target: int, other: int) -> None:
     place = two_with_one_call_id()
     place.clock.advance(24 * HOURS)
-    trim(place.db, SID, keep=Keep(turns=3))
+    trim(place.db, SID, keep=Keep(turns=2))
+    before = [key for key in left(place, f"result {other}") if key.startswith("in/")]
+    assert len(before) == (other == 2)
     redact(place.db, SID, f"a{target}")
     assert not left(place, f"result {target}")
+    assert [key for key in left(place, f"result {other}") if key.startswith("in/")] == before
     assert outputs(place)[f"a{other}"] == [f"result {other}"]
     check(place)
 
