@@ -17,6 +17,7 @@ from .output import (
     json_option,
     milliseconds,
     open_database,
+    painted,
     progress,
     say,
     short,
@@ -25,9 +26,9 @@ from .output import (
 )
 from .problems import PROBLEM
 
-_OK = click.style("ok ", fg="green")
-_BAD = click.style("BAD", fg="red", bold=True)
-_WARNING = click.style("!  ", fg="yellow")
+_OK = painted("ok ", fg="green")
+_BAD = painted("BAD", fg="red", bold=True)
+_WARNING = painted("!  ", fg="yellow")
 
 
 @click.command(
@@ -65,8 +66,8 @@ def verify(ctx: click.Context, url: str, sessions: tuple[str, ...], as_json: boo
 
 
 def _tell(verdict: Verdict) -> None:
-    mark = _OK if verdict.ok else _BAD
-    say(f"{mark} {verdict.session}  {count(verdict.segments, 'segment')}, {count(verdict.records, 'record')}")
+    told = f"{count(verdict.segments, 'segment')}, {count(verdict.records, 'record')}"
+    say(f" {verdict.session}  {told}", mark=_OK if verdict.ok else _BAD)
     for finding in (*verdict.problems, *verdict.notes):
         where = f" [{finding.key}]" if finding.key and finding.key not in finding.detail else ""
         say(f"      {finding.code}: {finding.detail}{where}")
@@ -124,7 +125,7 @@ def _show(found: str | Check | Finding) -> None:
     else:
         mark = _OK if found.ok else _BAD if found.required else _WARNING
         name, told, means = found.check, found.detail, "" if found.ok else found.means
-    say(f"{mark} {name}{f': {short(told, 300)}' if told else ''}")
+    say(f" {name}{f': {short(told, 300)}' if told else ''}", mark=mark)
     if means:
         say(f"      {means}")
 
@@ -141,6 +142,6 @@ def _conclude(contract: Contract) -> None:
     told = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number)
     say(f"    {count(cost.requests, 'request')} ({told}) in {contract.seconds:,.1f} s")
     colour = {"fenced": "green", "open": "yellow"}.get(contract.verdict, "red")
-    say(f"{click.style(contract.verdict, fg=colour, bold=True)}: {contract.why}")
+    say(f": {contract.why}", mark=painted(contract.verdict, fg=colour, bold=True))
     for loss in contract.losses if contract.verdict == "fenced" else ():
         say(f"  but {loss}")

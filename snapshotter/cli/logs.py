@@ -6,8 +6,11 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import click
+
+from .output import shown
 
 FORMATS = ("text", "json")
 _OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -31,11 +34,21 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
+class Lines(logging.Formatter):
+    """A line for a person, `WARNING: …`."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return shown(f"{record.levelname}: {record.getMessage()}")
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - as above
+        return "\n".join(map(shown, super().formatException(ei).split("\n")))
+
+
 def show_logs(ctx: click.Context, how: str) -> None:
     """Show what is logged, from `info` on, until the command ends."""
     logger = logging.getLogger("snapshotter")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if how == "json" else logging.Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(JsonLines() if how == "json" else Lines())
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

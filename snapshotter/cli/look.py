@@ -26,6 +26,7 @@ from .output import (
     in_words,
     json_option,
     open_database,
+    painted,
     say,
     session_argument,
     short,
@@ -170,19 +171,22 @@ def history(url: str, session: str, limit: int | None, before: str | None, as_js
 def _tell_message(message: dict[str, Any]) -> None:
     role = str(message.get("role"))
     color = "cyan" if role == "user" else "green"
-    say(f"{click.style(role, fg=color, bold=True)} {click.style(str(message.get('id')), dim=True)}")
+    say(mark=f"{painted(role, fg=color, bold=True)} {painted(str(message.get('id')), dim=True)}")
     for part in parts_of(message):
-        line = _part(part) if isinstance(part, dict) else f"[no part] {short(part, 80)}"
-        if line is not None:
-            say(f"  {line}")
+        told = _part(part) if isinstance(part, dict) else f"[no part] {short(part, 80)}"
+        if isinstance(part, dict) and part.get("type") == "reasoning":
+            say(mark=painted(f"  {told}", dim=True))
+        elif told is not None:
+            for line in told.split("\n"):
+                say(f"  {line}")
 
 
 def _part(part: dict[str, Any]) -> str | None:
     kind = str(part.get("type"))
     if kind == "text":
-        return str(part.get("text", "")).replace("\n", "\n  ")
+        return str(part.get("text", ""))
     if kind == "reasoning":
-        return click.style(f"(thinks) {short(part.get('text', ''))}", dim=True)
+        return f"(thinks) {short(part.get('text', ''))}"
     if "toolCallId" in part:
         name = part.get("toolName") or kind.removeprefix("tool-")
         told = f"{name}({short(part.get('input'), 60)}): {part.get('state')}"

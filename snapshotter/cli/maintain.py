@@ -16,7 +16,7 @@ from snapshotter.maintenance import gc as gc_session
 from snapshotter.maintenance import trim as trim_session
 from snapshotter.maintenance.upkeep import Step, compact_where_possible
 
-from .output import count, emit, json_option, open_database, say, tell_empty, url_argument
+from .output import count, emit, json_option, open_database, painted, say, tell_empty, url_argument
 from .problems import PROBLEM
 
 _AGE = click.option(
@@ -185,7 +185,7 @@ def _tell(found: list[Kept], dry_run: bool) -> None:
             if done.written or done.deleted or done.why:
                 say(f"{kept.session}  {in_words(done)}")
         if kept.error is not None:
-            say(f"{click.style('BAD', fg='red', bold=True)} {kept.session}  {kept.error}")
+            say(f" {kept.session}  {kept.error}", mark=painted("BAD", fg="red", bold=True))
     bad = sum(kept.error is not None for kept in found)
     total = Done("", "would have" if dry_run else "in all", dry_run)
     for one in (done for kept in found for done in kept.done):

@@ -15,7 +15,7 @@ from snapshotter.maintenance import fork as fork_session
 from snapshotter.maintenance import redact as redact_session
 
 from .maintain import in_words
-from .output import aside, count, emit, json_option, open_database, say, session_argument, url_argument
+from .output import aside, count, emit, json_option, open_database, say, session_argument, shown, url_argument
 
 _NO_EXPORT = "give a whole file that `snapshotter export URL SESSION FILE` wrote; nothing was stored"
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -151,7 +151,7 @@ def _confirm(question: str) -> None:
     """Ask a person; where there is none to be asked, refuse."""
     if not _is_terminal():
         raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to see what would go")
-    click.confirm(question, abort=True, err=True)
+    click.confirm(shown(question), abort=True, err=True)
 
 
 def _is_terminal() -> bool:

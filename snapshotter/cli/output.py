@@ -1,4 +1,10 @@
-"""What the commands share: arguments, JSON out, numbers and texts for people, progress."""
+"""What the commands share: arguments, JSON out, numbers and texts for people, progress.
+
+What a person is shown holds names and texts that anybody may have chosen: ids of sessions, messages, errors
+of stores. On a terminal an escape sequence among them would be obeyed, a line break would begin a line that
+looks like ours, and a mark of direction would turn the rest around. So all that is told goes through `shown`,
+here and nowhere else; only what a command paints itself (`painted`) goes beside it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+from unicodedata import category
 
 import click
 import orjson
@@ -96,13 +103,32 @@ def emit(value: Any) -> None:
     click.echo(dumps(value))
 
 
-def say(text: str = "") -> None:
-    click.echo(text)
+def shown(text: str) -> str:
+    """A text as one harmless line: what is no visible character stands there as JSON writes it, `\\u001b`. So
+    JSON stays the JSON that it was. Tabs, wide spaces, and the joiners that words and emoji are made with
+    stay."""
+    return "".join(
+        char if char.isprintable() or char in _HARMLESS or category(char) == "Zs" else json.dumps(char)[1:-1]
+        for char in text
+    )
+
+
+_HARMLESS = "\t\u200c\u200d"
+
+
+def painted(text: str, **style: Any) -> str:
+    """A text of anybody's in colour, to go before what `say` tells."""
+    return click.style(shown(text), **style)
+
+
+def say(text: str = "", *, mark: str = "", err: bool = False) -> None:
+    """One line; `mark` is painted already."""
+    click.echo(f"{mark}{shown(text)}", err=err)
 
 
 def field(name: str, text: str) -> None:
     """One line of a small table."""
-    click.echo(f"{click.style(f'{name:<10}', dim=True)} {text}")
+    say(f" {text}", mark=painted(f"{name:<10}", dim=True))
 
 
 def tell_receipt(receipt: Receipt, *, as_json: bool) -> None:
@@ -117,7 +143,7 @@ def tell_receipt(receipt: Receipt, *, as_json: bool) -> None:
 
 def aside(text: str) -> None:
     """For the person at the terminal, and never for the program behind the pipe: on stderr."""
-    click.echo(f"({text})", err=True)
+    say(f"({text})", err=True)
 
 
 def tell_absent(db: Database, found: Session) -> None:

@@ -33,4 +33,5 @@ def policy(role: str, url: str, tenant: str, create_only: bool, as_json: bool) -
     if as_json:
         emit(document)
     else:
-        say(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+        for line in orjson.dumps(document, option=orjson.OPT_INDENT_2).decode().split("\n"):
+            say(line)

@@ -14,7 +14,7 @@ import click
 
 from snapshotter import errors
 
-from .output import emit
+from .output import emit, painted, say
 
 PROBLEM, REFUSED, GAP, CORRUPT, RETRY, MISCONFIGURED, DEFECT = 1, 2, 3, 4, 5, 6, 70
 
@@ -73,9 +73,9 @@ class Failure:
         if as_json:
             emit(self.to_json())
             return
-        click.secho(f"error: {self.message}", fg="red", err=True)
+        say(mark=painted(f"error: {self.message}", fg="red"), err=True)
         if self.hint:
-            click.echo(f"hint: {self.hint}", err=True)
+            say(f"hint: {self.hint}", err=True)
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -16,7 +16,7 @@ from snapshotter.rebuilding import LOCAL, Result, Summary, dask, ray
 from snapshotter.rebuilding import rebuild as rebuild_all
 
 from .look import since_ms
-from .output import count, emit, is_unfenced, json_option, say, store_url, url_argument
+from .output import count, emit, is_unfenced, json_option, painted, say, store_url, url_argument
 from .problems import PROBLEM
 
 _SHOWN = 10  # differences of one session that a person is shown
@@ -153,14 +153,15 @@ def _told(as_json: bool) -> Iterator[Callable[[Sequence[Result], int], None]]:
 
 
 def _tell(result: Result) -> None:
-    mark = click.style("BAD", fg="red", bold=True)
+    mark = painted("BAD", fg="red", bold=True)
     if result.status == "failed":
-        say(f"{mark} {result.session}  {result.error}: {result.detail}")
+        say(f" {result.session}  {result.error}: {result.detail}", mark=mark)
         return
     if result.status == "absent":
-        say(f"{mark} {result.session}  there is no such session")
+        say(f" {result.session}  there is no such session", mark=mark)
         return
-    say(f"{mark} {result.session}  {count(result.different, 'difference')} at out record {result.stored}")
+    told = f"{count(result.different, 'difference')} at out record {result.stored}"
+    say(f" {result.session}  {told}", mark=mark)
     for difference in result.differences[:_SHOWN]:
         ours, theirs = (difference.get(name, "absent") for name in ("rebuilt", "stored"))
         say(f"      {difference['path']}: the logs give {ours}, stored is {theirs}")
