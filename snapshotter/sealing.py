@@ -7,10 +7,9 @@ A history whose document stays below `Sizes.inline` is one plain document. Beyon
         with blocks that have changed, and with those that `blocks.plan` says are due to be merged
     3   the document names the blocks, and holds what is left
 
-1 and 2 are one round trip, 3 another. A death in between leaves objects that nobody names; where another
-document stands there already they are emptied. Nothing of it takes effect in the chain before the document is
-stored, so whatever fails is tried anew from the start, under new names: a document names nothing but what was
-sealed for it, or what the one that it replaces names.
+1 and 2 are one round trip, 3 another; a death in between leaves objects that nobody names. Nothing of it
+takes effect in the chain before the document is stored, so whatever fails is tried anew from the start, under
+new names: a document names nothing but what was sealed for it, or what the one that it replaces names.
 
 A process may be frozen between 2 and 3, for so long that what it sealed was tidied away. The store's own
 dates tell; then all of it is done once more.
@@ -19,14 +18,12 @@ dates tell; then all of it is done once more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from streams import keys
 from streams.buckets.base import Written
-from streams.errors import Refused, StreamError, TooLarge
+from streams.errors import Refused, TooLarge
 from streams.log import HALF_AGE_MS
 from streams.records import Cursor
 from streams.store import Store
@@ -69,13 +66,10 @@ class Checkpoint:
             work.arrange()
             since = work.write()
             data = self._encode(work.layout)
-            try:
-                written = saving.save(self.store, self.sid, data, self.at.id, etag, etags, work.taken_over)
-            except Refused:
-                work.take_back()
-                raise
+            written = saving.save(self.store, self.sid, data, self.at.id, etag, etags, work.taken_over)
             if written is None:
-                work.take_back()
+                # What was sealed is left to gc: this document may have landed after all, unanswered, and
+                # what stands there now, or a checkpoint, may have taken it over.
                 return None
             if since is None or written.date_ms is None or written.date_ms - since <= HALF_AGE_MS:
                 work.done()
@@ -244,15 +238,6 @@ class _Work:
     @property
     def layout(self) -> Layout:
         return Layout([span.block for span in self.spans], self.recent, self.context)
-
-    def take_back(self) -> None:
-        """Another snapshot stands there: empty what was sealed for this one, so that nobody needs to wait for
-        gc where the other one was redacted. What cannot be emptied is left to that."""
-        sealed = {span.block.key for span in self.spans} - self.taken_over
-        found = [keys.block(self.to.sid, name) for name in sealed]
-        found += [keys.value(self.to.sid, ref["key"]) for _, ref in self.refs.values()]
-        with suppress(StreamError):
-            self.to.store.gather([partial(self.to.store.put, key, b"") for key in found], writes=True)
 
     def done(self) -> None:
         """The document is stored: what it says is what the chain stands in."""

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from chat_samples import SID, Place, ask, call, first_turn, saying, text, user, write_all
 
-from snapshotter import Corrupt, Database, InvalidValue, Missing, Refused
+from snapshotter import Corrupt, Database, InvalidValue, Missing, Refused, Unreachable
 from snapshotter.core.blocks import Sizes
 from snapshotter.core.snapshot import decode
 from snapshotter.verify import verify
-from streams.testing.faults import Fault
+from streams.buckets.memory import MemoryBucket
+from streams.testing.faults import Call, Fault, FaultyBucket
 
 SIZES = Sizes(inline=2_000, tail=3_000, turns=6, small=8_000, large=30_000, value=1 << 30)
 KEY = f"sessions/{SID}/snapshot.json"
@@ -502,4 +503,30 @@ def test_what_is_read_while_a_message_is_continued_leaves_it_in_its_place(place:
     assert [m["id"] for m in whole[-3:]] == ["more", "asked", "beside"]
     assert whole[-2]["parts"][0]["output"] == 1
     assert len(whole) == 243
+    assert verify(place.db, SID).problems == []
+
+
+def test_blocks_of_a_snapshot_that_landed_unanswered_are_the_next_ones_too(place: Place) -> None:
+    """Its worker hears nothing, another one goes on from it and merges nothing; then the first, asked again,
+    is told that a newer snapshot stands there. What it sealed is that one's by now."""
+    grow(place, 12)
+    heard: list[str] = []
+
+    def hook(request: Call, when: str) -> None:
+        if (request.verb, request.key, when) == ("put", KEY, "after") and not heard:
+            heard.append("nothing")
+            other = Database(MemoryBucket(place.clock, space=place.space), place.clock, sizes=place.db._sizes)
+            other.send(SID, user("other"))
+            with other.boot(SID, takeover=True) as session, first_turn(session) as turn:
+                write_all(turn, saying("y" * 4_000))
+            raise Unreachable("no answer")
+
+    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
+    slow = Database(bucket, place.clock, sizes=place.db._sizes)
+    slow.send(SID, user("mine"))
+    with slow.boot(SID) as session, first_turn(session) as turn:
+        write_all(turn, saying("x" * 4_000))
+    assert heard
+    assert [m["id"] for m in place.db.history(SID) if m["role"] == "user"][-2:] == ["mine", "other"]
+    assert all(place.stored("blocks/").values())
     assert verify(place.db, SID).problems == []
