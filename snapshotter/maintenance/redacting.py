@@ -103,9 +103,7 @@ def _redact(
         owns = {target: _say(bench, session, target, listed, erased) for target in targets}
     for target in targets:
         while (changes := without(bench, target, owns[target])).segments:
-            erased |= changes.write(
-                bench
-            )  # and again: a compaction may have put back what it had read before
+            erased |= changes.write(bench)  # and again: a compaction may have put back what it had read
     _forget(bench, listed, targets, erased)
     left = bench.db.peek(bench.done.session).messages
     if any(_is_one_of(message, targets) for message in left):

@@ -498,12 +498,12 @@ KEEPING = [
     _mutant(
         "redact-forgets-copies",
         "a redaction leaves old blocks, values and checkpoints",
-        (redacting._redact, "_forget(bench, listed, targets)", "pass"),
+        (redacting._redact, "_forget(bench, listed, targets, erased)", "pass"),
     ),
     _mutant(
         "redact-forgets-segments",
         "a redaction leaves the logs as they are",
-        (redacting._redact, "changes.write(bench)", "break"),
+        (redacting._redact, "erased |= changes.write(bench)", "break"),
     ),
     _mutant(
         "redact-says-first",
@@ -511,7 +511,7 @@ KEEPING = [
         (
             redacting._say,
             "changes.write(bench, [n for n in changes.inputs if not session.fold.inputs.is_applied(n)])",
-            "pass",
+            "set()",
         ),
     ),
     _mutant(
