@@ -372,7 +372,7 @@ def _covering(store: Store, cursor: Cursor, listing: Listing, segments: list[Seg
 
 def look(store: Store, log: Log, sid: str, cursor: Cursor, *, by_name: bool) -> tuple[list[Segment], Cursor]:
     """What is new behind the cursor: the next segment by name, or everything by a listing."""
-    if not by_name or cursor.id == keys.MAX:
+    if not by_name or cursor.id >= keys.MAX:
         tail = read_after(store, log, sid, cursor)
         return tail.segments, tail.last
     key = keys.segment(log, sid, cursor.id + 1)

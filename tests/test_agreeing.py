@@ -21,9 +21,10 @@ from snapshotter.maintenance import delete, export, import_
 from snapshotter.rebuilding.results import MODES, Options
 from snapshotter.rebuilding.working import rebuild_in
 from snapshotter.verify import verify
-from streams import keys
+from streams import keys, log
 from streams.buckets.memory import MemoryBucket
 from streams.codec import encode_segment
+from streams.records import Cursor
 from streams.testing.clocks import FakeClock
 
 SNAPSHOT = keys.snapshot(SID)
@@ -330,6 +331,8 @@ def test_the_last_place_is_answered_as_any_and_nothing_comes_behind_it(place: Pl
     place.answer("to u2")
     assert [message["id"] for message in place.db.history(SID)][:1] == ["u2"]
     assert verify(place.db, SID).ok
+    for after in (keys.MAX, 10**20):
+        assert list(log.follow(place.db.store, "in", SID, Cursor(after), timeout=9)) == []
     with pytest.raises(Gap, match="no place is left"):
         place.send("u3")
 
