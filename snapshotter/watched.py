@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from streams.buckets.base import Blob, Broken, Bucket, Copying, Head, Page, Written
+from streams.buckets.base import Blob, Broken, Bucket, Head, Page, Written
 from streams.clock import Clock
 from streams.errors import Misconfigured, PreconditionFailed, Throttled, Unreachable
 from streams.store import Retries, Store
@@ -41,8 +41,7 @@ def watched_store(
     if telemetry is None:
         return Store(bucket, clock, retries=retries)
     trace = Trace(telemetry, clock)
-    kind = WatchedCopying if isinstance(bucket, Copying) else WatchedBucket
-    store = Store(kind(bucket, telemetry, trace), clock, retries=retries)
+    store = Store(WatchedBucket(bucket, telemetry, trace), clock, retries=retries)
     trace.stats = store.stats
     return store
 
@@ -115,15 +114,6 @@ class WatchedBucket:
             raise
         request.answered(found)
         return found
-
-
-class WatchedCopying(WatchedBucket):
-    """The same, of a bucket that copies by itself."""
-
-    inner: Any
-
-    def copy(self, source: str, target: str) -> bool:
-        return self._request("COPY", target, lambda: bool(self.inner.copy(source, target)))
 
 
 class _Last(threading.local):

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from snapshotter.errors import AccessDenied, CredentialsExpired, InvalidId, StreamError
 from snapshotter.saving import match_of
 from snapshotter.signals import Terminated
-from streams.buckets.base import Blob, Bucket, Copying, Entry, Head, Page, Written
+from streams.buckets.base import Blob, Bucket, Entry, Head, Page, Written
 from streams.store import Store
 
 Connect = Callable[[], Bucket]
@@ -55,8 +55,7 @@ class Grounds:
         def opened() -> Bucket:
             bucket = (connect or self._connect)()
             self._opened.append(bucket)
-            kind = _CopyingPart if isinstance(bucket, Copying) else _Part
-            return kind(bucket, f"{self.prefix}{name}/", self)
+            return _Part(bucket, f"{self.prefix}{name}/", self)
 
         try:
             yield opened
@@ -185,11 +184,3 @@ class _Part:
 
     def close(self) -> None:
         """The grounds close what they opened."""
-
-
-class _CopyingPart(_Part):
-    def copy(self, source: str, target: str) -> bool:
-        assert isinstance(self._inner, Copying)
-        self._grounds.writes(self._root + target)
-        self._count("puts")
-        return self._inner.copy(self._root + source, self._root + target)

@@ -22,7 +22,7 @@ The contract, which the shipped conformance suite checks for every backend:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from streams.errors import Corrupt
 
@@ -140,12 +140,3 @@ class Bucket(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class Copying(Protocol):
-    """What a bucket may be able to do besides: copy an object without its bytes passing through here."""
-
-    def copy(self, source: str, target: str) -> bool:
-        """Overwrite `target` with the bytes (and the nonce) of `source`. False where there is no source."""
-        ...

@@ -112,12 +112,6 @@ class MemoryBucket:
         resume = entries[-1].key if entries else after
         return Page(entries, len(keys) > limit, resume, self._clock.now_ms())
 
-    def copy(self, source: str, target: str) -> bool:
-        blob = self.get(source)
-        if blob is not None:
-            self.put(target, blob.data, nonce=blob.nonce or "")
-        return blob is not None
-
     def delete(self, key: str) -> None:
         full = self._full(key)
         with self._space.lock:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 from streams.buckets.base import Blob, Entry, Head, Page, Written
-from streams.buckets.names import check_listing, check_path
+from streams.buckets.names import check_listing
 from streams.buckets.remote import META_NONCE, date_of, iso_of, not_s3
 from streams.buckets.serverside import ServerSide
-from streams.errors import PreconditionFailed, Unreachable
+from streams.errors import PreconditionFailed
 
 Headers = Mapping[str, str]
 NO_KEY = frozenset({"NoSuchKey"})
@@ -96,14 +96,6 @@ class RestOperations:
 
         return list_page(ask, self._root, check_listing(prefix), after, limit)
 
-    def copy(self, source: str, target: str) -> bool:
-        headers = copy_headers(self._bucket, self._root + check_path(source, "the key"))
-        headers |= self._server_side.headers("copy")
-        answer = self._request("PUT", target, headers=headers, absent=NO_KEY)
-        if answer is not None:
-            check_copied(answer.data, f"COPY {source}")
-        return answer is not None
-
     def delete(self, key: str) -> None:
         self._request("DELETE", key, absent=NO_KEY)
 
@@ -118,17 +110,6 @@ def put_headers(*, if_absent: bool, if_match: str | None, nonce: str) -> dict[st
     if if_match is not None:
         headers["If-Match"] = if_match
     return headers
-
-
-def copy_headers(bucket: str, full_source: str) -> dict[str, str]:
-    """What a PUT says that copies an object of the same bucket."""
-    return {"x-amz-copy-source": quote(f"/{bucket}/{full_source}")}
-
-
-def check_copied(data: bytes, what: str) -> None:
-    """Raise Unreachable for a copy that failed on its way: it was answered 200, its error in the body."""
-    if b"<Error" in data:
-        raise Unreachable(f"{what}: the store began it and failed")
 
 
 def written_of(headers: Headers, what: str) -> Written:

@@ -77,7 +77,6 @@ _OPERATIONS: dict[str, Operation] = {
     "GetObject": "get",
     "HeadObject": "head",
     "PutObject": "put",
-    "CopyObject": "copy",
 }
 _NO_KEYS = (
     failures.NoCredentialsError,
@@ -201,18 +200,6 @@ class S3Bucket:
         page = self._ask(f"LIST {prefix}", request)
         assert page is not None  # no code stands for absence here
         return page
-
-    def copy(self, source: str, target: str) -> bool:
-        answer = self._ask(
-            f"COPY {source}",
-            lambda client: client.copy_object(
-                Bucket=self._bucket,
-                Key=self._full(target),
-                CopySource={"Bucket": self._bucket, "Key": self._full(source)},
-            ),
-            _NO_KEY,
-        )
-        return answer is not None
 
     def delete(self, key: str) -> None:
         self._ask(

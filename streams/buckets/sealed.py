@@ -22,8 +22,7 @@ header that rotted (Corrupt) from a key that lacks (WrongKey); the key check tel
 object. Neither is a secret, and neither is what is relied on: the tag is.
 
 Everything else is the bucket's own and stays as it was: names, ETags, dates, conditions, and the write's
-nonce, which is random and which a HEAD has to answer. A copy inside the store would stand under a name that
-it was not sealed for, so this is no `Copying` bucket: the store layer reads and writes instead.
+nonce, which is random and which a HEAD has to answer.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 All are headers, the same for every driver. A store that does not know them ignores them, and would keep plain
 bytes where nobody expects it: so each answer to a put has to say that it encrypted, else it is Unsupported
 (to a copy not every store says it). Listing and deleting need nothing. Sources: Amazon S3 API reference,
-PutObject, GetObject, HeadObject and CopyObject.
+PutObject, GetObject and HeadObject.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHECKSUMS = ("", "crc32", "sha256")
 PARAMETERS = frozenset({"sse", "kms_key", "checksum"})
 """What a URL may say. A customer key is a secret, and stands in no URL."""
 
-Operation = Literal["get", "head", "put", "copy"]
+Operation = Literal["get", "head", "put"]
 _CUSTOMER = "server-side-encryption-customer"
 _ASKED = "x-amz-server-side-encryption"
 
@@ -61,15 +61,13 @@ class ServerSide:
 
     def headers(self, operation: Operation, data: bytes = b"") -> dict[str, str]:
         """What a request says besides; `data`: what a put sends. Names are in lower case."""
-        if operation in ("get", "head"):
-            return self._customer("x-amz-")
-        said = self._customer("x-amz-")
+        said = self._customer()
+        if operation != "put":
+            return said
         if self.sse:
             said[_ASKED] = self.sse
         if self.kms_key:
             said[f"{_ASKED}-aws-kms-key-id"] = self.kms_key
-        if operation == "copy":
-            return said | self._customer("x-amz-copy-source-")
         if self.checksum:
             said[f"x-amz-checksum-{self.checksum}"] = _checksum(self.checksum, data)
         return said
@@ -81,13 +79,13 @@ class ServerSide:
         if self.customer_key is not None and headers.get(f"x-amz-{_CUSTOMER}-algorithm") != "AES256":
             raise Unsupported(f"{what}: the store did not encrypt it with the customer key")
 
-    def _customer(self, begin: str) -> dict[str, str]:
+    def _customer(self) -> dict[str, str]:
         if self.customer_key is None:
             return {}
         return {
-            f"{begin}{_CUSTOMER}-algorithm": "AES256",
-            f"{begin}{_CUSTOMER}-key": b64encode(self.customer_key).decode(),
-            f"{begin}{_CUSTOMER}-key-md5": content_md5(self.customer_key),
+            f"x-amz-{_CUSTOMER}-algorithm": "AES256",
+            f"x-amz-{_CUSTOMER}-key": b64encode(self.customer_key).decode(),
+            f"x-amz-{_CUSTOMER}-key-md5": content_md5(self.customer_key),
         }
 
 

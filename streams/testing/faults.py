@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from streams.buckets.base import Blob, Bucket, Copying, Head, Page, Written
+from streams.buckets.base import Blob, Bucket, Head, Page, Written
 from streams.clock import Clock
 from streams.errors import Unreachable
 
 T = TypeVar("T")
-Verb = Literal["get", "head", "put", "list", "delete", "copy"]
+Verb = Literal["get", "head", "put", "list", "delete"]
 When = Literal["before", "after", "late"]
 
 
@@ -112,10 +112,6 @@ class FaultyBucket:
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         return self._do("list", prefix, lambda: self.inner.list(prefix, after=after, limit=limit))
 
-    def copy(self, source: str, target: str) -> bool:
-        """As one request, also where the bucket inside cannot."""
-        return self._do("copy", target, lambda: self._copied(source, target))
-
     def delete(self, key: str) -> None:
         return self._do("delete", key, lambda: self.inner.delete(key))
 
@@ -137,14 +133,6 @@ class FaultyBucket:
             except Exception as error:  # noqa: BLE001 - nobody waits for this reply; the test looks at it
                 results.append(error)
         return results
-
-    def _copied(self, source: str, target: str) -> bool:
-        if isinstance(self.inner, Copying):
-            return self.inner.copy(source, target)
-        blob = self.inner.get(source)
-        if blob is not None:
-            self.inner.put(target, blob.data, nonce=blob.nonce or "")
-        return blob is not None
 
     def _do(self, verb: Verb, key: str, effect: Callable[[], T]) -> T:
         with self._lock:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import claims
-from streams.buckets.base import Bucket, Copying
+from streams.buckets.base import Bucket
 from streams.buckets.file import FileBucket
 from streams.buckets.memory import MemoryBucket, Space
 from streams.buckets.sealed import HEADER, OVERHEAD, SealedBucket
@@ -127,10 +127,6 @@ def test_the_layout_is_what_is_written_down() -> None:
     opened = bucket.get("in/s/1.jsonl")
     assert opened is not None
     assert opened.data == b"hello"
-
-
-def test_a_copy_takes_the_way_through_here() -> None:
-    assert not isinstance(seal(MemoryBucket()), Copying)
 
 
 # --- what is done to objects ---------------------------------------------------------------------------

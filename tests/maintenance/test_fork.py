@@ -95,11 +95,7 @@ def test_what_is_sealed_is_created_and_never_overwritten() -> None:
 def test_a_copy_that_lands_when_the_source_was_deleted_changes_nothing() -> None:
     place = tiny()
     session(place, 4)
-    late = [
-        Fault(verb=verb, key=f"{kind}/{NEW}/", when="late", seconds=5)
-        for verb in ("put", "copy")
-        for kind in ("blocks", "values")
-    ]
+    late = [Fault(verb="put", key=f"{kind}/{NEW}/", when="late", seconds=5) for kind in ("blocks", "values")]
     bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), late, clock=place.clock)
     fork(Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes), SID, NEW)
     delete(fresh(place), SID)

@@ -72,7 +72,6 @@ VERBS: dict[str, Callable[[Bucket], Any]] = {
     "replace": lambda bucket: bucket.put("in/s/1", b"x", if_match='"e"', nonce="n"),
     "list": lambda bucket: bucket.list("in/s/"),
     "delete": lambda bucket: bucket.delete("in/s/1"),
-    "copy": lambda bucket: bucket.copy("in/s/1", "in/t/1"),  # type: ignore[attr-defined]
 }
 
 
