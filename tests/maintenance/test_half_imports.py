@@ -13,7 +13,7 @@ from chat_samples import AT_ONCE, SID, Place, saying, user, write_all
 from upkeep import HOURS, check, fresh, killed_at
 
 from snapshotter import Database
-from snapshotter.maintenance import delete, export, gc, import_, trim
+from snapshotter.maintenance import delete, export, fork, gc, import_, trim
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.errors import Refused
@@ -221,3 +221,18 @@ def test_what_replaces_a_claim_late_brings_nothing_back(which: str, log: str) ->
     bucket.land()
     assert holds(place) == []
     check(place)
+
+
+def test_half_a_fork_can_be_deleted_and_the_id_be_used() -> None:
+    for number in count(1):
+        place = tiny()
+        _worked(place)
+        if not killed_at(place, number, "after", lambda db: fork(db, SID, "copy")):
+            break
+        if place.stored("out/copy/"):
+            delete(fresh(place), "copy")
+            assert fresh(place).history("copy") == []
+            place.db.create("copy", messages=[user("mine")])
+            place.db.send("copy", user("u2"))
+            assert [m["id"] for m in fresh(place).history("copy")] == ["mine", "u2"]
+            check(place, "copy")
