@@ -159,7 +159,8 @@ def _rehearsed(bench: Bench, message_id: str | None, value: str | None, takeover
 def _kept(bench: Bench) -> list[Entry]:
     """Blocks, values and checkpoints that hold something."""
     prefixes = (keys.blocks_prefix, keys.values_prefix, keys.checkpoints_prefix)
-    return [e for prefix in prefixes for e in bench.shelf(prefix(bench.sid)).entries if e.size]
+    found = [e for prefix in prefixes for e in bench.shelf(prefix(bench.sid)).entries if e.size]
+    return [e for e in found if keys.parse_content(e.key) or keys.parse_checkpoint(e.key)]
 
 
 def _holders(bench: Bench, session: Session, name: str) -> list[str]:
@@ -313,10 +314,10 @@ def _blank(store: Store, doomed: Sequence[Entry]) -> None:
         store.gather([partial(store.put, entry.key, b"") for entry in window], writes=True)
 
 
-def _copied(bench: Bench) -> tuple[str | None, Blob, dict[str, Any]]:
-    """Make the newest checkpoint a copy of the snapshot; returns its key, None before the first turn's end,
-    and the snapshot as stored. What stands there is read before the snapshot is, and replaced under its
-    condition: of two redactions neither brings back what the other one took away."""
+def _copied(bench: Bench) -> tuple[str, Blob, dict[str, Any]]:
+    """Make the newest checkpoint a copy of the snapshot (before the first turn's end it is number 0, a
+    fork's); returns its key, and the snapshot as stored. What stands there is read before the snapshot is, and
+    replaced under its condition: of two redactions neither brings back what the other one took away."""
     key: str | None = None
     for _ in range(_TRIES):
         stands = None if key is None else bench.store.get(key)
@@ -324,9 +325,7 @@ def _copied(bench: Bench) -> tuple[str | None, Blob, dict[str, Any]]:
         if stored is None or stored[1].get("deleted"):
             raise Vanished(f"session {bench.done.session!r} was deleted while it was redacted")
         blob, document = stored
-        own = keys.checkpoint(bench.sid, document["turn"]) if document.get("turn") else None
-        if own is None:
-            return None, blob, document
+        own = keys.checkpoint(bench.sid, document.get("turn") or 0)
         if own != key:
             key = own
             continue

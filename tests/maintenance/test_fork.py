@@ -330,6 +330,21 @@ def test_a_fork_of_a_session_without_a_turn_is_rebuilt() -> None:
     assert [message["id"] for message in fresh(place).history(NEW)] == ["h1"]
 
 
+@pytest.mark.parametrize("turns", [0, 2])
+def test_a_fork_that_is_redacted_can_still_be_rebuilt(turns: int) -> None:
+    place = Place()
+    place.db.create(SID, messages=[user("h1", "SECRET")])
+    session(place, turns)
+    fork(place.db, SID, NEW)
+    place.bucket.inner.put(f"checkpoints/{NEW}/notes.txt", b"mine")
+    redact(place.db, NEW, "h1")
+    stored = place.stored("")
+    assert not [key for key, data in stored.items() if f"/{NEW}/" in key and b"SECRET" in data]
+    assert stored[f"checkpoints/{NEW}/notes.txt"] == b"mine"
+    assert [found.status for found in rebuild_in(fresh(place), Options(), [NEW])] == ["same"]
+    check(place, NEW)
+
+
 def test_a_fork_of_another_session_is_not_taken_for_this_one() -> None:
     place = Place()
     session(place, 3)

@@ -137,6 +137,9 @@ def test_the_table_of_keys() -> None:
     assert keys.segment("in", "s", 1) == "in/s/9999999999999998-1.jsonl"
     assert keys.segment("in", "s", keys.MAX) == "in/s/0000000000000000-9999999999999999.jsonl"
     assert keys.checkpoint("s", 5) == "checkpoints/s/9999999999999994-5.json"
+    assert keys.checkpoint("s", 0) == "checkpoints/s/9999999999999999-0.json"
+    assert keys.parse_checkpoint(keys.checkpoint("s", 0)) == ("s", 0)
+    assert keys.parse_segment("in/s/9999999999999999-0.jsonl") is None
     assert keys.block("s", name) == f"blocks/s/{'ab' * 32}-n1.json.gz"
     assert keys.value("s", name) == f"values/s/{'ab' * 32}-n1.json"
     assert keys.sessions_prefix() == "sessions/"
