@@ -316,7 +316,7 @@ def _blank(store: Store, doomed: Sequence[Entry]) -> None:
 
 def _copied(bench: Bench) -> tuple[str, Blob, dict[str, Any]]:
     """Make the newest checkpoint a copy of the snapshot (before the first turn's end it is number 0, a
-    fork's); returns its key, and the snapshot as stored. What stands there is read before the snapshot is, and
+    fork's); returns its key, and the snapshot as stored. What stands there is read before the snapshot, and
     replaced under its condition: of two redactions neither brings back what the other one took away."""
     key: str | None = None
     for _ in range(_TRIES):
