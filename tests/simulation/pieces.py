@@ -124,6 +124,11 @@ def pieces_of(objects: Objects, log: str, sid: str, *, tidied: bool = False) -> 
     return list(_chained(found, 1, None, dead=False))
 
 
+def deletions_of(objects: Objects, sid: str) -> list[Piece]:
+    """The out segments that delete the session, also those below the newest."""
+    return [piece for piece in _stored(objects, "out", sid) if piece.says("session-deleted")]
+
+
 def _stored(objects: Objects, log: str, sid: str) -> list[Piece]:
     """Every segment that holds something."""
     found = [
@@ -160,7 +165,7 @@ def log_of(objects: Objects, sid: str) -> Log:
     """The out log, whichever of the three it is. Raises Broken."""
     found = _stored(objects, "out", sid)
     base = checkpoint_of(objects, sid)
-    fences = [piece for piece in found if piece.says("session-deleted")]
+    fences = deletions_of(objects, sid)
     if fences:
         fence = fences[-1]
         start, prev = fence.first, fence.head.get("prev")
