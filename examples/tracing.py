@@ -1,6 +1,6 @@
 """What OpenTelemetry sees of one boot and one turn.
 
-    pip install 'snapshotter[otel]' opentelemetry-sdk
+    pip install opentelemetry-sdk
     python examples/tracing.py file:///tmp/chats
 
 The worker's own span is above, its model's span within the turn. An application sets its providers once and

@@ -112,7 +112,7 @@ def sealed(bucket: Bucket, encryption: Encryption | None, root: str = "") -> Buc
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "cryptography":
             raise
-        raise Misconfigured("encryption needs a library: pip install 'snapshotter[encryption]'") from error
+        raise Misconfigured("encryption needs a library: pip install cryptography") from error
     return SealedBucket(bucket, encryption, root)
 
 

@@ -55,7 +55,7 @@ def _end_with_parent() -> None:
 @contextmanager
 def dask(address: str) -> Iterator[Executor]:
     """The workers of a Dask scheduler, such as tcp://host:8786. This package has to be installed there."""
-    cluster = _package("distributed", "dask")
+    cluster = _package("distributed", "dask distributed")
     # Not pure: the same task asked for again is to be done again.
     with (
         cluster.Client(address, set_as_default=False) as client,
@@ -80,11 +80,11 @@ def ray(address: str) -> Iterator[Executor]:
         cluster.shutdown()
 
 
-def _package(name: str, extra: str) -> Any:
+def _package(name: str, packages: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise Misconfigured(f"this needs a package: pip install 'snapshotter[{extra}]'") from error
+        raise Misconfigured(f"this needs a package: pip install {packages}") from error
 
 
 def _called(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

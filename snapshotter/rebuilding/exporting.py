@@ -221,9 +221,7 @@ def _parquet() -> Callable[[str], _Part]:
     try:
         pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ModuleNotFoundError as error:
-        raise Misconfigured(
-            "an export as Parquet needs pyarrow: pip install 'snapshotter[parquet]'"
-        ) from error
+        raise Misconfigured("an export as Parquet needs pyarrow: pip install pyarrow") from error
     kinds = {
         **dict.fromkeys(("position", "messages", "turn", "owed", "epoch", "cursor", "inputs"), pa.int64()),
         **dict.fromkeys(("unfinished", "open", "closed"), pa.bool_()),

@@ -51,8 +51,12 @@ _PARAMETERS = {
     "file": frozenset[str](),
     "memory": frozenset[str](),
 }
-# Of each scheme: its module here, and the extra that installs what it imports.
-_DRIVERS = {"s3": ("s3", "s3"), "minio": ("minio", "minio"), "s3+obstore": ("obstore", "fast")}
+# Of each scheme: its module here, and what has to be installed for it, as in pyproject.toml.
+_DRIVERS = {
+    "s3": ("s3", "boto3>=1.36"),
+    "minio": ("minio", "minio>=7.2,<7.3"),
+    "s3+obstore": ("obstore", "obstore>=0.12,<0.13"),
+}
 _LONGEST_SCHEME = 12
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -302,14 +306,14 @@ def _minio(
 
 
 def _driver(scheme: str, packages: tuple[str, ...]) -> Any:
-    module, extra = _DRIVERS[scheme]
+    module, package = _DRIVERS[scheme]
     try:
         return import_module(f"streams.buckets.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in packages:
             raise
         raise Misconfigured(
-            f"{scheme}:// needs a driver that is not installed: pip install 'snapshotter[{extra}]'"
+            f"{scheme}:// needs a driver that is not installed: pip install '{package}'"
         ) from error
 
 

@@ -209,7 +209,7 @@ def test_a_driver_that_is_not_installed_is_told_as_that(monkeypatch: pytest.Monk
     assert (found.code, found.json["error"]) == (6, "misconfigured")
     assert [(c["check"], c["ok"]) for c in found.json["checks"]] == [("driver", False)]
     told = run("doctor", "s3://bucket").out
-    assert "pip install 'snapshotter[s3]'" in told
+    assert "pip install 'boto3>=1.36'" in told
     assert "credentials" not in told
 
 

@@ -212,9 +212,9 @@ def test_a_task_that_fails_as_a_whole_is_told_for_its_sessions(root: Path) -> No
 
 
 def test_a_cluster_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, opened in (("distributed", dask), ("ray", ray)):
+    for name, opened, packages in (("distributed", dask, "dask distributed"), ("ray", ray, "ray")):
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(Misconfigured, match="pip install"), opened("tcp://127.0.0.1:1"):
+        with pytest.raises(Misconfigured, match=f"pip install {packages}$"), opened("tcp://127.0.0.1:1"):
             pass
 
 

@@ -27,10 +27,8 @@ from typing import Any, TypeVar
 
 try:
     from greenlet import getcurrent, greenlet
-except ImportError as error:  # pragma: no cover - an installation without the extra
-    raise ImportError(
-        "streams.testing.simulation needs greenlets: pip install 'snapshotter[test]'"
-    ) from error
+except ImportError as error:  # pragma: no cover - an installation without it
+    raise ImportError("streams.testing.simulation needs greenlets: pip install greenlet") from error
 
 T = TypeVar("T")
 
