@@ -185,8 +185,9 @@ class Worker:
         try:
             since = self.db.clock.world.now  # type: ignore[attr-defined]
             with self.db.boot(self.session, client_tools=[CLIENT_TOOL], **options) as session:
-                whole = not session.fold.chain.partial
-                self._tell("booted", since=since, messages=session.messages, whole=whole)
+                whole, start = not session.fold.chain.partial, session.fold.chain.window_start()
+                tail = [message["id"] for message in session.messages[start:]]
+                self._tell("booted", since=since, messages=session.messages, whole=whole, tail=tail)
                 self._loop(session, wait)
             self.acknowledged, how = True, "ok"
         except Busy:

@@ -15,7 +15,8 @@ Every event has `t` (seconds; reads compare it), `who` (a process), `what`, `ses
                  message that is meant: of an edit, a stop, a regenerate)
     sent         acknowledged: kind, token, id (the in id)
     send-failed  kind, token: it may be there or not
-    booted       since (when the reading began), messages; whole: False where they are a window of the history
+    booted       since (when the reading began), messages; whole: False for a window of the history;
+                 tail: the ids from where on none is missing
     history      since, messages; final: True when everything has been answered and nobody is at work
     busy, fenced nothing more
     model-call   turn, attempt, inputs (in ids of its turn), question (user message id), answer (a new token)
@@ -262,7 +263,7 @@ class Checker(Lives):
     def _hidden(self, case: Case, question: str, event: Event) -> bool:
         """Whether this message and its answer need not be shown: somebody had it removed, or it stands before
         the window that was read."""
-        read = event.get("whole", True) or question in [m["id"] for m in event["messages"]]
+        read = event.get("whole", True) or question in event["tail"]
         return not read or case.removed(question)
 
     def _check_users(self, case: Case, messages: list[Record], event: Event) -> None:
