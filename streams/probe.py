@@ -146,8 +146,8 @@ def lack(capabilities: Capabilities, *, allow_unfenced: bool = False) -> str | N
         )
     if not capabilities.create and not allow_unfenced:
         return (
-            "the store ignores If-None-Match, so two workers could overwrite each other; use another "
-            "store, or allow unfenced work (allow_unfenced=True, --allow-unfenced) where never more than one worker "
+            "the store ignores If-None-Match, so two workers could overwrite each other; use another store, "
+            "or allow unfenced work (allow_unfenced=True, --allow-unfenced) where never more than one worker "
             "runs"
         )
     return None

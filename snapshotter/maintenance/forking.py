@@ -36,7 +36,7 @@ from snapshotter.spans import maintained
 from snapshotter.tombstones import after_deletion
 from streams import keys, log
 from streams.codec import decode_segment, encode_segment
-from streams.errors import Corrupt, Gap, InvalidValue, PreconditionFailed, Refused
+from streams.errors import Corrupt, Gap, InvalidValue, Missing, PreconditionFailed, Refused
 from streams.log import Place, Vanished
 from streams.packing import last_id
 from streams.records import Cursor, Record, Segment
@@ -106,7 +106,21 @@ def _exists(bench: Bench) -> Refused:
 
 
 def _state(store: Store, sid: str, name: str, turn: int | None) -> Fold:
-    """The source's fold at the place of rest. Raises Refused, Gap, Corrupt, Missing."""
+    """The source's fold at the place of rest. Raises Refused, Gap, Corrupt, Missing; Vanished where its
+    snapshot was replaced meanwhile, and what that had named may be gone."""
+    key = keys.snapshot(sid)
+    stood = store.head(key)
+    try:
+        return _read(store, sid, name, turn)
+    except (Gap, Missing) as lost:
+        stands = store.head(key)
+        if (stands and stands.etag) != (stood and stood.etag):
+            raise Vanished(f"{key} was replaced while it was read: {lost}") from lost
+        raise
+
+
+def _read(store: Store, sid: str, name: str, turn: int | None) -> Fold:
+    """The same, at one look."""
     document = next((d for d in _documents(store, sid) if turn is None or d.get("turn", 0) <= turn), None)
     try:
         document, tail = _tail(store, sid, document)

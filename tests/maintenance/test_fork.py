@@ -369,3 +369,18 @@ def test_a_source_with_a_hole_is_no_source() -> None:
     with pytest.raises(Gap):
         fork(place.db, SID, NEW)
     assert not [key for key in place.stored("") if f"/{NEW}/" in key]
+
+
+def test_a_fork_that_slept_over_its_first_look_begins_anew() -> None:
+    """What the snapshot named that it had read was merged and tidied away meanwhile; nothing is missing."""
+    place = tiny()
+    session(place, 6)
+
+    def meanwhile() -> None:
+        session(place, 30, name="v")
+        place.clock.advance(24 * HOURS)
+        assert gc(fresh(place), SID).deleted
+
+    fork(interrupted(place, "get", "blocks/", 1, meanwhile), SID, "copy")
+    assert fresh(place).history("copy") == fresh(place).history(SID)
+    check(place, "copy")
