@@ -20,7 +20,7 @@ from snapshotter.hosting.status import Outcome, outcome_of
 from snapshotter.recovery import cause_text
 
 from .cases import json_object, records
-from .output import count, emit, field, json_option, open_database, store_url, tell_absent, when
+from .output import count, emit, field, json_option, named, open_database, store_url, tell_absent, when
 from .problems import GAP
 
 _OPTIONS = ("run", "cause", "keep", "limits")
@@ -152,9 +152,10 @@ def _of_store(url: str, session: str, config: ChatRecovery, given: dict[str, Any
         # Where no attempt comes next there is nothing to judge.
         comes = next_step(found.plan) in ("resume", "item")
         verdict = {**judged.to_json(), "id": judged.id, "error": judged.error} if comes else None
-        emit({"session": session, "next": does, "wait_s": wait, "incident": verdict, "outcome": told})
+        state = {"session": session, "deleted": found.fold.deleted, "next": does, "wait_s": wait}
+        emit({**state, "incident": verdict, "outcome": told})
         return
-    field("session", session)
+    field("session", named(found))
     field("next boot", does if not wait else f"waits {wait:.0f} s, then {does}")
     if judged.attempt > 1 or judged.interruptions:
         field("attempts", f"{judged.attempt - 1} so far, {judged.interruptions} of them interrupted")

@@ -25,12 +25,14 @@ from .output import (
     field,
     in_words,
     json_option,
+    named,
     open_database,
     painted,
     say,
     session_argument,
     short,
     tell_absent,
+    tell_deleted,
     tell_empty,
     url_argument,
     when,
@@ -65,6 +67,7 @@ def boot(url: str, session: str, receipt: str | None, as_json: bool) -> None:
         told = {
             **describe(found.fold, found.plan),
             "busy": busy,
+            "deleted": found.fold.deleted,
             "incident": found.incident.to_json(),
             "outcome": None if (ended := outcome_of(found.fold)) is None else asdict(ended),
             "stats": stats,
@@ -76,7 +79,7 @@ def boot(url: str, session: str, receipt: str | None, as_json: bool) -> None:
 
 def _tell_boot(found: Session) -> None:
     plan = found.plan
-    field("session", found.id + (" (closed)" if found.closed else ""))
+    field("session", named(found))
     field("messages", str(len(plan.messages)))
     for message in plan.messages[-2:]:
         field("", _line(message))
@@ -160,7 +163,9 @@ def history(url: str, session: str, limit: int | None, before: str | None, as_js
     with open_database(url) as db:
         messages = db.history(session, limit=limit, before=before)
         if not messages:
-            tell_absent(db, db.peek(session))
+            found = db.peek(session)
+            tell_absent(db, found)
+            tell_deleted(found)
     for message in messages:
         if as_json:
             emit(message)
@@ -246,6 +251,7 @@ def ls(url: str, prefix: str, since: str | None, as_json: bool) -> None:
     """List the sessions that have completed a turn: when they were last saved, how large, which.
 
     A session that has never completed a turn has no snapshot yet and is not listed; `verify` finds it too.
+    One that was deleted is listed: what says so stands in its snapshot's place, and only `boot` reads that.
     """
     empty = True
     with open_database(url) as db:

@@ -152,6 +152,17 @@ def tell_absent(db: Database, found: Session) -> None:
         aside(f"there is no session {found.id!r} at {db.url} yet")
 
 
+def tell_deleted(found: Session) -> None:
+    """Say so where what was there is deleted, and nothing has come since."""
+    if found.fold.deleted:
+        aside(f"session {found.id!r} was deleted")
+
+
+def named(found: Session) -> str:
+    """A session's name, and whether it goes on."""
+    return found.id + (" (deleted)" if found.fold.deleted else " (closed)" if found.closed else "")
+
+
 def tell_empty(db: Database, otherwise: str) -> None:
     """Say that nothing is stored at a root, or (`otherwise`) why there is nothing to show for all that."""
     nothing = next(db.store.entries("", page=1), None) is None

@@ -119,6 +119,12 @@ def code_word(error: BaseException) -> str:
 
 def _usage(error: click.ClickException) -> str | None:
     context = getattr(error, "ctx", None)
+    if context is not None and isinstance(error, click.NoSuchOption):
+        program = context.find_root()
+        for known in program.command.params:
+            if error.option_name in known.opts and not known.is_eager and isinstance(known, click.Option):
+                given = error.option_name if known.is_flag else f"{error.option_name} …"
+                return f"write it before the command: `snapshotter {given} {context.info_name} …`"
     return f"`{context.command_path} --help` shows how, with an example" if context is not None else None
 
 

@@ -121,6 +121,21 @@ def test_a_session_that_is_not_there_is_told_as_that(root: Path) -> None:
     assert run("log", root, "no", "out").err == "", "it has no records yet, and is there"
 
 
+def test_a_session_that_was_deleted_is_told_from_others(root: Path) -> None:
+    answered(root)
+    assert [run(c, root, "s", "--json").json["deleted"] for c in ("boot", "incident")] == [False, False]
+    assert run("history", root, "s").err == ""
+    assert run("delete", root, "s", "--yes").code == 0
+    for command in ("boot", "incident"):
+        assert run(command, root, "s").out.splitlines()[0].endswith(" s (deleted)")
+        assert run(command, root, "s", "--json").json["deleted"] is True
+    told = run("history", root, "s", "--json")
+    assert (told.code, told.out, told.err) == (0, "", "(session 's' was deleted)\n")
+    database(root).create("s")
+    assert run("history", root, "s").err == ""
+    assert run("boot", root, "s", "--json").json["deleted"] is False
+
+
 def test_a_root_where_nothing_is_stored_is_told_as_that(root: Path) -> None:
     for command in ("ls", "verify"):
         done = run(command, root, "--json")

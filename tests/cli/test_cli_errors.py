@@ -124,6 +124,24 @@ def test_wrong_usage(args: tuple[str, ...], word: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        (("--allow-unfenced",), "write it before the command: `snapshotter --allow-unfenced send …`"),
+        (("--log-format", "json"), "write it before the command: `snapshotter --log-format … send …`"),
+        (("--version",), "send --help` shows how"),
+        (("--nonsense",), "send --help` shows how"),
+    ],
+)
+def test_an_option_of_the_whole_program_behind_a_command_is_told_its_place(
+    option: tuple[str, ...], hint: str
+) -> None:
+    told = run("send", "memory://x", "s", "hi", *option)
+    assert (told.code, told.out) == (2, "")
+    assert "No such option" in told.err
+    assert hint in told.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
     ("args", "code"),
     [
         (("send", "memory://x", "..", "hi"), "invalid-id"),
