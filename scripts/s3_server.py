@@ -4,6 +4,10 @@
     python scripts/s3_server.py stop             stop it and remove its data
     python scripts/s3_server.py run -- CMD …     start one, run CMD with the environment set, stop it
 
+For `CMD`, and in the shell, $SNAPSHOTTER_URL is the URL of a root in its bucket ("snapshotter"):
+
+    python scripts/s3_server.py run -- sh -c 'snapshotter doctor "$SNAPSHOTTER_URL"'
+
 It listens on 127.0.0.1 alone, on free ports, checks signatures, and keeps its data in one folder
 (`--dir`, by default `.cache/s3-server`). It counts as started once a PUT and a GET have worked: for
 some seconds its port is open while its parts have not met yet. What `start` prints on stdout are lines for a
@@ -42,7 +46,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 class NoServer(Exception):
-    """The server cannot be started here; the message says why."""
+    """The server, or what was to run beside it, cannot be started here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class Server:
     def environment(self) -> dict[str, str]:
         """What lets any S3 client, and this project, find the server."""
         return {
+            "SNAPSHOTTER_URL": self.url,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -249,18 +254,28 @@ def _stop_command(folder: Path) -> int:
 
 
 def _run_command(folder: Path, command: list[str]) -> int:
+    if shutil.which(command[0]) is None:  # before a server is started for nothing
+        raise NoServer(f"there is no program {command[0]!r} to be run")
     server = start(folder)
+    print(f"the store is {server.url} ($SNAPSHOTTER_URL)", file=sys.stderr)
     try:
         return subprocess.run(command, env={**os.environ, **server.environment()}, check=False).returncode
+    except OSError as error:
+        raise NoServer(f"{command[0]!r} cannot be run: {error}") from error
     finally:
         stop(server)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--dir", type=Path, default=Path(".cache/s3-server"))
-    parser.add_argument("action", choices=("start", "stop", "run"))
-    parser.add_argument("command", nargs=argparse.REMAINDER)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dir", type=Path, default=Path(".cache/s3-server"), help="where its data lies")
+    actions = parser.add_subparsers(dest="action", metavar="{start,stop,run}", required=True)
+    actions.add_parser("start", help="start a server, and print lines for a shell")
+    actions.add_parser("stop", help="stop it and remove its data")
+    run = actions.add_parser("run", help="run a command beside a server", usage="%(prog)s -- CMD …")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD …")
     args = parser.parse_args()
     try:
         if args.action == "start":
@@ -269,10 +284,10 @@ def main() -> int:
             return _stop_command(args.dir)
         command = args.command[1:] if args.command[:1] == ["--"] else args.command
         if not command:
-            parser.error("run needs a command: run -- CMD …")
+            run.error("it needs a command: run -- CMD …")
         return _run_command(args.dir / f"run-{os.getpid()}", command)
     except NoServer as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
 
 

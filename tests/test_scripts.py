@@ -29,6 +29,58 @@ def test_start_prints_only_what_a_shell_may_evaluate(tmp_path, monkeypatch, caps
     assert done.stdout == "it's secret http://127.0.0.1:9"
 
 
+def s3_server(monkeypatch, *words: str) -> tuple[int | str | None, list[str]]:
+    """The exit code of `s3_server.py WORDS`, and which servers it would have started and stopped."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    script = importlib.import_module("s3_server")
+    servers: list[str] = []
+
+    def start(folder: Path) -> object:
+        servers.append("start")
+        return script.Server(1, "http://127.0.0.1:9", "AK", "secret", str(folder))
+
+    monkeypatch.setattr(script, "start", start)
+    monkeypatch.setattr(script, "stop", lambda _server: servers.append("stop"))
+    monkeypatch.setattr("sys.argv", ["s3_server.py", *words])
+    try:
+        return script.main(), servers
+    except SystemExit as ended:
+        return ended.code, servers
+
+
+@pytest.mark.parametrize("words", [("--help",), ("start", "--help"), ("stop", "--help"), ("run", "--help")])
+def test_help_starts_no_server(words, monkeypatch, capsys) -> None:
+    assert s3_server(monkeypatch, *words) == (0, [])
+    assert capsys.readouterr().out.startswith("usage: s3_server.py")
+
+
+@pytest.mark.parametrize("words", [("run",), ("run", "--"), ("run", "--", "no-such-program"), ("start", "x")])
+def test_what_cannot_be_run_is_one_error_and_no_server(words, monkeypatch, capsys) -> None:
+    assert s3_server(monkeypatch, *words) == (2, [])
+    assert "error: " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_program_that_the_system_refuses_is_an_error_and_the_server_stops(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF, and nothing behind it")
+    program.chmod(0o755)
+    assert s3_server(monkeypatch, "run", "--", str(program)) == (2, ["start", "stop"])
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {str(program)!r} cannot be run")
+
+
+def test_run_tells_the_program_where_the_store_is(tmp_path, monkeypatch, capfd) -> None:
+    told = s3_server(
+        monkeypatch, "run", "--", "sh", "-c", 'echo "$SNAPSHOTTER_URL $AWS_ACCESS_KEY_ID"; exit 7'
+    )
+    assert told == (7, ["start", "stop"])
+    url = "s3://snapshotter?endpoint=http://127.0.0.1:9&region=us-east-1"
+    out, err = capfd.readouterr()
+    assert out == f"{url} AK\n"
+    assert url in err
+
+
 @pytest.mark.parametrize("here", [False, True])
 def test_minio_is_looked_for_before_anything_else(tmp_path: Path, here: bool) -> None:
     """A PATH with no Docker, and a `minio` or none."""
