@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 
 from snapshotter import saving
 from snapshotter.core.inputs import GONE
 from streams import claims, keys
 from streams.buckets.base import Blob
 from streams.codec import decode_segment, encode_segment
-from streams.errors import PreconditionFailed, Refused
+from streams.errors import Corrupt, PreconditionFailed, Refused
 from streams.keys import Log
 
 from .bench import Bench
@@ -194,6 +195,13 @@ class Arrival:
 
     def _exists(self) -> Refused:
         name, url = self._bench.done.session, self._bench.db.url
+        with suppress(Corrupt):  # what stands there may be anything
+            stands = self._bench.snapshot()
+            if stands is not None and stands[1].get("deleted"):
+                return Refused(
+                    f"session {name!r} was deleted at {url}, and an import does not bring it back;"
+                    " `db.create` opens the id again, for something new"
+                )
         return Refused(f"session {name!r} exists at {url}: an import never changes one")
 
 

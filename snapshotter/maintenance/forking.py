@@ -148,8 +148,11 @@ def _read(store: Store, sid: str, name: str, turn: int | None) -> Fold:
     for record in records:
         if record["id"] <= stop:
             fold.apply(record)
-    if not fold.cursor or fold.deleted:
-        raise Refused(f"session {name!r} is not there, or deleted")
+    if fold.deleted:
+        raise Refused(f"session {name!r} is deleted")
+    if not fold.cursor:
+        begun = records or fold.inputs.last
+        raise Refused(f"session {name!r} {'has ended no turn yet' if begun else 'is not there'}")
     return fold
 
 

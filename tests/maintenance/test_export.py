@@ -98,10 +98,25 @@ def test_a_session_that_exists_is_refused(place: Place) -> None:
     with pytest.raises(Refused, match="exists"):
         import_(other.db, file)
     assert len(other.stored("")) == 1
+    assert place.stored("") == before
+
+
+def test_a_deleted_id_is_told_as_that_and_what_opens_it(place: Place) -> None:
+    session_of(place, 2)
+    file = exported(place)
     delete(place.db, SID)
+    before = place.stored("")
+    with pytest.raises(Refused, match=r"was deleted at .* `db\.create` opens the id again"):
+        import_(place.db, file)
+    assert place.stored("") == before
+    place.bucket.put(keys.snapshot(SID), b"broken")
     with pytest.raises(Refused, match="exists"):
         import_(place.db, file)
-    assert place.stored("") != before
+    place.db.create("other")
+    delete(place.db, "other")
+    place.db.create("other")
+    with pytest.raises(Refused, match="exists"):
+        import_(place.db, exported(place, "other"))
     assert fresh(place).history(SID) == []
 
 

@@ -174,7 +174,17 @@ def test_no_source(place: Place) -> None:
     with pytest.raises(Refused, match="not there"):
         fork(place.db, "nobody", NEW)
     delete(place.db, SID)
-    with pytest.raises(Refused, match="not there, or deleted"):
+    with pytest.raises(Refused, match="is deleted"):
+        fork(place.db, SID, NEW)
+
+
+@pytest.mark.parametrize("open_turn", [False, True])
+def test_a_source_that_has_ended_no_turn_is_told_as_that(open_turn: bool) -> None:
+    place = Place()
+    place.send("u1")
+    if open_turn:
+        first_turn(place.db.boot(SID)).flush()
+    with pytest.raises(Refused, match="has ended no turn yet"):
         fork(place.db, SID, NEW)
 
 

@@ -142,7 +142,7 @@ def test_half_an_import_can_be_deleted_and_the_id_be_used(which: str) -> None:
         delete(fresh(place), SID)
         assert fresh(place).history(SID) == []
         assert holds(place) == []
-        with pytest.raises(Refused, match="exists"):
+        with pytest.raises(Refused, match="was deleted"):
             bring(fresh(place), which)
         check(place)
         place.clock.advance(24 * HOURS)
