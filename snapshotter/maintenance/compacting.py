@@ -105,7 +105,11 @@ def settled(bench: Bench, places: list[Place]) -> Iterator[Stretch]:
         if current.starts:
             yield from waiting
             waiting.clear()
-        if tally.open is None and not tally.ledger.claims:
+        if any(record.get("control") == "session-deleted" for record in segment.records):
+            # A log begins with it from then on: in its segment nothing of what was deleted may stand.
+            waiting.clear()
+            current = Stretch()
+        elif tally.open is None and not tally.ledger.claims:
             waiting.append(current)
             current = Stretch()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import count
+from itertools import count, islice
 from typing import Any, Literal
 
 import pytest
@@ -14,7 +14,7 @@ from upkeep import HOURS, check, fresh, interrupted, killed_at, names, session_o
 
 from snapshotter import Closed, Corrupt, Fenced, NewerVersion, Refused, Unreachable, saving
 from snapshotter.database import Database
-from snapshotter.maintenance import delete, fork, trim
+from snapshotter.maintenance import compact, delete, fork, trim
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.testing.faults import Call, Fault, FaultyBucket
@@ -387,3 +387,32 @@ def test_a_fork_that_was_broken_off_is_deleted_wherever_it_was() -> None:
         place.db.create("new", messages=[user("x")])
         assert len(fresh(place).history("new")) == 1
     assert number > 20
+
+
+def test_a_compaction_behind_a_deletion_that_was_killed_puts_nothing_into_its_segment() -> None:
+    """It had fenced an open turn, and emptied nothing yet, when the session was created again."""
+    place = Place()
+    session_of(place, 1)
+    place.db.send(SID, user("u2"))
+    session = place.db.boot(SID)
+    turn = next(session.turns())
+    for chunk in islice(saying("half an answer"), 4):
+        turn.write(chunk)
+        turn.flush()
+    die(session)
+    for number in count(1):
+        killed_at(place, number, "before", lambda db: delete(db, SID))
+        if fresh(place).peek(SID).fold.deleted:
+            break
+    place.db.create(SID)
+    for name in ("u3", "u4"):
+        place.db.send(SID, user(name))
+        place.answer()
+    place.clock.advance(24 * HOURS)
+    compact(place.db, SID)
+    (fence,) = (data for data in place.stored("out/").values() if b"session-deleted" in data)
+    assert [json.loads(line).get("control") for line in fence.splitlines()[1:]] == [
+        "fence",
+        "session-deleted",
+    ]
+    check(place)
