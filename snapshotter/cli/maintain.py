@@ -27,6 +27,11 @@ _AGE = click.option(
     show_default=True,
     help="Hours, at least 1: nothing younger, by the store's own clock, is touched.",
 )
+_NOTHING = {
+    "compact": "each closed turn is one object already, or no turn has followed it yet",
+    "trim": "the logs hold no more than what is to be left",
+    "gc": "there is no garbage",
+}
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
 
@@ -174,14 +179,17 @@ def _run(
                 db, names, steps, rules=rules, dry_run=dry_run, progress=progress, named=bool(sessions)
             )
     if not as_json:
-        _tell(found, dry_run)
+        _tell(found, dry_run, named=bool(sessions))
     if any(kept.error is not None for kept in found):
         ctx.exit(PROBLEM)
 
 
-def _tell(found: list[Kept], dry_run: bool) -> None:
+def _tell(found: list[Kept], dry_run: bool, *, named: bool) -> None:
+    """`named`: somebody asked for these sessions, and is told of each, also where nothing was due."""
     for kept in found:
         for done in kept.done:
+            if named and not (done.written or done.deleted or done.why):
+                done.why = _NOTHING[done.operation]
             if done.written or done.deleted or done.why:
                 say(f"{kept.session}  {in_words(done)}")
         if kept.error is not None:

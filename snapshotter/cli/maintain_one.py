@@ -57,6 +57,8 @@ def export(url: str, session: str, file: Path, as_json: bool) -> None:
 
     FILE must not exist yet. A worker may be at work meanwhile.
     """
+    if str(file) == "-":
+        raise click.UsageError("an export is written to a file and not to standard output: name a file")
     with open_database(url) as db:
         done = export_session(db, session, file)
     if as_json:

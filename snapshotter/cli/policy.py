@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import orjson
 
-from snapshotter import policies
+from snapshotter import InvalidId, policies
 from streams.buckets.url import located
 
 from .output import emit, json_option, say, url_argument
@@ -29,7 +29,13 @@ def policy(role: str, url: str, tenant: str, create_only: bool, as_json: bool) -
     request is made. Let a maintainer run `doctor` once before senders and workers start: they need not, and
     under their policies cannot, probe the store.
     """
-    document = policies.policy(role, located(url), tenant=tenant, create_only=create_only)
+    try:
+        place = located(url)
+    except InvalidId as error:
+        if url.startswith("file:"):
+            error.add_note("a folder has no policies: use the system's rights")
+        raise
+    document = policies.policy(role, place, tenant=tenant, create_only=create_only)
     if as_json:
         emit(document)
     else:

@@ -161,6 +161,13 @@ def test_paths_and_words(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run("ls", "root").code == 0
 
 
+def test_a_folder_has_no_policies_and_is_told_what_it_has(root: Path) -> None:
+    told = run("policy", "worker", root)
+    assert (told.code, told.out) == (2, "")
+    assert told.err.splitlines()[-1] == "hint: a folder has no policies: use the system's rights"
+    assert "hint: a folder" not in run("policy", "worker", "memory://x").err
+
+
 def test_history_pages_backwards(root: Path) -> None:
     for text in ("one", "two"):
         run("send", root, "s", text, "--id", text)

@@ -111,6 +111,23 @@ def test_nothing_to_do_says_why(root: Path) -> None:
     assert "objects younger than 6 h" in run("trim", root, "s", "--keep-turns", "1").out
 
 
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("compact",), "(each closed turn is one object already, or no turn has followed it yet)"),
+        (("trim", "--keep-turns", "10"), "(the logs hold no more than what is to be left)"),
+        (("gc",), "(there is no garbage)"),
+    ],
+)
+def test_a_named_session_to_which_nothing_is_due_says_why(
+    root: Path, command: tuple[str, ...], why: str
+) -> None:
+    session(root, turns=1)
+    told = run(*command, root, "s")
+    assert (told.code, why in told.out.splitlines()[0]) == (0, True)
+    assert len(run(*command, root).out.splitlines()) == 1, "of a whole root only what was done is told"
+
+
 def test_an_empty_root_is_no_error(root: Path) -> None:
     found = run("maintain", root)
     assert found.code == 0
@@ -150,6 +167,14 @@ def test_export_and_import(root: Path, tmp_path: Path) -> None:
         4,
         "hint: give a whole file that `snapshotter export U",
     )
+
+
+def test_an_export_is_not_written_to_standard_output(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(root)
+    monkeypatch.chdir(root)
+    told = run("export", root, "s", "-")
+    assert (told.code, told.out, "name a file" in told.err) == (2, "", True)
+    assert not (root / "-").exists()
 
 
 def test_export_tells_of_what_does_not_verify(root: Path, tmp_path: Path) -> None:
