@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from snapshotter.catalogue import all_sessions
+from snapshotter.errors import WrongKey
+from snapshotter.verify import Finding as Problem
 from snapshotter.verify import Verdict
 from snapshotter.verify import verify as verify_session
 from streams.testing.conformance import Traits
@@ -45,17 +47,26 @@ def verify(ctx: click.Context, url: str, sessions: tuple[str, ...], as_json: boo
 
     Every object has to decode (header, checksum, ids), both logs have to go on without a hole, and the whole
     log, the snapshot, and a boot from snapshot and tail have to come to the same history. Nothing is written.
+    A session whose key is not at hand is one with a problem; where that is all of them, it is the command's.
     """
     with open_database(url) as db:
         names = list(sessions) or list(all_sessions(db))
         if not names:
             tell_empty(db, "there are no sessions")
-        verdicts = []
+        verdicts: list[Verdict] = []
+        lacking: list[WrongKey] = []
         with progress(names, "verifying") as each:
             for name in each:
-                verdicts.append(verify_session(db, name))
+                try:
+                    verdicts.append(verify_session(db, name))
+                except WrongKey as error:
+                    lacking.append(error)
+                    problems = [Problem("wrong-key", str(error))]
+                    verdicts.append(Verdict(name, rebuildable=False, problems=problems))
                 if as_json:
                     emit(verdicts[-1].to_json())
+    if lacking and len(lacking) == len(names):
+        raise lacking[0]
     if not as_json:
         for verdict in verdicts:
             _tell(verdict)

@@ -1,7 +1,8 @@
 """What `doctor` asks a store: the probe's questions, each with what a "no" means, and how fast it answers.
 
-The questions come in the order in which things fail: driver, credentials, the bucket, then what it
-guarantees. The first one that the store does not let be answered ends the examination. `examine(deep=…)`
+The questions come in the order in which things fail: driver, keys of an encryption, credentials, the bucket,
+whether its objects can be opened, then what it guarantees. The first one that the store does not let be
+answered ends the examination; until then nothing is written. `examine(deep=…)`
 goes on from there with the whole contract (see `deep`).
 
 What a deep examination has found against a store is not forgotten by one that asks less: both are kept.
@@ -15,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from snapshotter.errors import CredentialsExpired, Misconfigured, StreamError
-from streams import probe
+from snapshotter.errors import AccessDenied, CredentialsExpired, Misconfigured, StreamError, WrongKey
+from streams import keys, probe
 from streams.buckets.url import open_bucket
 from streams.clock import Clock, SystemClock
 from streams.encryption import of_environment
@@ -31,7 +32,9 @@ _TRIES = 5
 _PATIENCE = Retries(read_deadline=5.0, write_deadline=10.0, attempts=4)
 _MEANS = {
     "driver": "the driver for such URLs is missing, or is not the version that is known: nothing works",
-    "credentials": "no credentials were found: nothing works",
+    "encryption": "the right keys are not at hand: what was stored with them cannot be read, and nothing was "
+    "written with others",
+    "credentials": "no credentials that the store takes were found: nothing works",
     "reachable": "the store cannot be read: nothing works",
     "writable": "the store cannot be written to: senders and workers fail",
     "conditional create": "the store does not create under If-None-Match: nothing keeps two workers apart",
@@ -103,6 +106,12 @@ def examine(
     found = Examination(url)
     try:
         encryption = of_environment()
+    except Misconfigured as error:
+        found.failure = error
+        found.checks.append(Check("encryption", False, str(error)))
+        _tell(found, tell)
+        return found
+    try:
         bucket = open_bucket(url, clock=clock, encryption=encryption)
     except Misconfigured as error:
         found.failure = error
@@ -114,11 +123,10 @@ def examine(
         return found
     store = Store(bucket, clock, retries=_PATIENCE)
     found.url = store.url
-    found.checks += [Check("driver", True), Check("credentials", True)]
-    if encryption is not None:
-        found.checks.append(Check("encryption", True, "of every object, with keys from the environment"))
+    found.checks.append(Check("driver", True))
     try:
-        probed = _ask(store, found, forget=deep is not None)
+        ready = _read(store, found, with_keys=encryption is not None)
+        probed = _ask(store, found, forget=deep is not None) if ready else None
         _tell(found, tell)
         if probed is not None and deep is not None:
             opened = partial(open_bucket, clock=clock, encryption=encryption)
@@ -149,17 +157,51 @@ def _with_checksum(url: str) -> str | None:
     return f"{url}{'&' if '?' in url else '?'}checksum=sha256"
 
 
+def _read(store: Store, found: Examination, *, with_keys: bool) -> bool:
+    """Read what is there, and see how fast that is; whether it went. `with_keys`: objects are encrypted."""
+    credentials, reachable = Check("credentials", True), Check("reachable", True)
+    try:
+        _open_one(store)
+        found.latency_ms["get"] = _median(store, lambda: store.get(probe.KEY))
+        found.latency_ms["list"] = _median(store, lambda: store.list("sessions/", limit=20))
+    except CredentialsExpired as error:
+        found.failure = error
+        found.checks.append(Check("credentials", False, str(error)))
+    except WrongKey as error:
+        found.failure = error
+        found.checks += [credentials, reachable, Check("encryption", False, str(error))]
+    except StreamError as error:
+        found.failure = error
+        found.checks += [credentials, Check("reachable", False, str(error))]
+    else:
+        found.checks += [credentials, reachable]
+        if with_keys:
+            told = "of every object, with keys from the environment"
+            found.checks.append(Check("encryption", True, told))
+    return found.failure is None
+
+
+def _open_one(store: Store) -> None:
+    """Open an object of some session, then what an earlier examination wrote down. Raises WrongKey where the
+    keys at hand do not open it, and the store's errors."""
+    for folder in keys.FOLDERS:
+        try:
+            entry = next((entry for entry in store.entries(f"{folder}/", page=20) if entry.size), None)
+            if entry is not None:
+                store.get(entry.key)
+                break
+        except AccessDenied:  # says nothing about the keys; what else these credentials may, the rest asks
+            continue
+    try:
+        store.get(probe.KEY)
+    except WrongKey as error:
+        told = f"{error}; where the keys at hand are the right ones, delete {probe.KEY} and ask again"
+        raise WrongKey(told) from error
+
+
 def _ask(store: Store, found: Examination, *, forget: bool) -> Capabilities | None:
     """Ask the probe's questions; what it found, None where it could not ask. `forget`: what an earlier
     examination found does not count."""
-    try:
-        found.latency_ms["get"] = _median(store, lambda: store.get(probe.KEY))
-        found.latency_ms["list"] = _median(store, lambda: store.list("sessions/", limit=20))
-    except StreamError as error:
-        found.failure = error
-        found.checks.append(Check("reachable", False, str(error)))
-        return None
-    found.checks.append(Check("reachable", True))
     key = f"probe/{store.clock.token()}-latency"
     try:
         found.latency_ms["put"] = _median(store, lambda: store.put(key, b"how long does this take"))

@@ -16,7 +16,18 @@ from snapshotter.rebuilding import LOCAL, Result, Summary, dask, ray
 from snapshotter.rebuilding import rebuild as rebuild_all
 
 from .look import since_ms
-from .output import count, emit, is_unfenced, json_option, painted, say, store_url, url_argument
+from .output import (
+    count,
+    emit,
+    is_unfenced,
+    json_option,
+    open_database,
+    painted,
+    say,
+    store_url,
+    tell_empty,
+    url_argument,
+)
 from .problems import PROBLEM
 
 _SHOWN = 10  # differences of one session that a person is shown
@@ -34,10 +45,8 @@ def _store(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 )
 @url_argument
 @click.argument("sessions", metavar="[SESSION]…", nargs=-1)
-@click.option(
-    "--compare", "mode", flag_value="compare", default=True, help="Compare with the snapshots (default)."
-)
-@click.option("--write", "mode", flag_value="write", help="Write snapshots back, never over a newer one.")
+@click.option("--compare", is_flag=True, help="Compare with the snapshots (default).")
+@click.option("--write", is_flag=True, help="Write snapshots back, never over a newer one.")
 @click.option(
     "--export",
     "export",
@@ -68,7 +77,8 @@ def _store(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 def rebuild(
     url: str,
     sessions: tuple[str, ...],
-    mode: str,
+    compare: bool,
+    write: bool,
     export: tuple[str, str] | None,
     sessions_from: Any,
     since: str | None,
@@ -83,6 +93,9 @@ def rebuild(
     histories are exported. Workers may be at work meanwhile: of each log counts what was durable when the run
     began. What goes wrong in one session is told, and the others are rebuilt; the exit code is 1 then.
     """
+    if compare + write + (export is not None) > 1:
+        raise click.UsageError("one of --compare, --write and --export, and no two of them")
+    mode = "write" if write else "compare"
     if export is not None:
         mode, options["format"], options["dest"] = "export", export[0], store_url(export[1])
     if options["resume"] and options["journal"] is None:
@@ -93,13 +106,18 @@ def rebuild(
         summary = rebuild_all(
             url,
             allow_unfenced=is_unfenced(),
-            mode=mode,  # type: ignore[arg-type]  # one of the flags
+            mode=mode,  # type: ignore[arg-type]  # one of the three
             sessions=chosen,
             since=since_ms(since),
             executor=executor,
             progress=progress,
             **options,
         )
+    if not summary.sessions and chosen is None:
+        with open_database(url) as db:
+            tell_empty(
+                db, "there are no such sessions" if options["prefix"] or since else "there are no sessions"
+            )
     if as_json:
         emit({"summary": summary.to_json()})
     else:

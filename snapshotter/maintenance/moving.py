@@ -103,8 +103,8 @@ def export(db: Database, session_id: str, file: str | os.PathLike[str] | IO[byte
     """Write one session to a file (a path that does not exist yet, or something to write bytes to).
 
     A session that does not verify is exported as it is, and `why` says so: an import will refuse it. Raises
-    Refused where there is no such session, or a file at the path already, Vanished where others tidied up
-    three times, and what requests raise.
+    Refused where there is no such session, a file at the path already, or no way to write one, Vanished where
+    others tidied up three times, and what requests raise.
     """
     bench = Bench(db, session_id, "export", None, False)
     package, problems = restarting(lambda: _consistent(bench, session_id))
@@ -214,6 +214,8 @@ def _written(file: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]:
         opened = path.open("xb")
     except FileExistsError:
         raise Refused(f"{path} is there already: an export never writes over a file, name another") from None
+    except OSError as error:
+        raise Refused(f"{path} cannot be written: {error.strerror}") from error
     with opened as target:
         try:
             yield target

@@ -6,7 +6,8 @@
 
 Each session stands by itself: what goes wrong in one is reported and the next one is begun. A run that was
 broken off is started again; what was done is not due any more. Only what concerns the whole store (a bucket
-that is not there, credentials) ends the run.
+that is not there, credentials) ends the run. A key that is not at hand is a session's own problem, unless it
+is that of every one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from snapshotter.catalogue import all_ids
 from streams import keys
-from streams.errors import Misconfigured, Refused, Unsupported
+from streams.errors import Misconfigured, Refused, Unsupported, WrongKey
 from streams.keys import Log
 
 from .bench import Done
@@ -63,7 +64,8 @@ def maintain(
     """Do what is due to the sessions (by default all of the root), with `keep` also trim them. `progress` is
     told of each session when it is done.
 
-    Raises Misconfigured for what concerns the whole store, and what the listing of sessions raises.
+    Raises Misconfigured for what concerns the whole store, WrongKey where no session's key is at hand, and
+    what the listing of sessions raises.
     """
     steps: list[Step] = [compact_where_possible, gc]
     if keep is not None:
@@ -90,6 +92,8 @@ def each(
                 _check_there(db, session)
             for step in steps:
                 kept.done.append(step(db, session, rules=rules, dry_run=dry_run))
+        except WrongKey as error:
+            kept.error = error
         except Misconfigured:
             raise
         except Exception as error:  # noqa: BLE001 - one session must not keep the others from their upkeep
@@ -97,6 +101,8 @@ def each(
         found.append(kept)
         if progress is not None:
             progress(kept)
+    if found and all(isinstance(kept.error, WrongKey) for kept in found):
+        raise WrongKey(str(found[0].error)) from found[0].error
     return found
 
 

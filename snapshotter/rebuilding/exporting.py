@@ -4,7 +4,8 @@
     <dest>/sessions/part-<name>.jsonl
 
 A task writes one part of each table, named after its sessions. So a task that is done again writes over its
-own part, and no row is there twice. `dest` is a store of its own (any URL that can be opened, a folder most
+own part, and no row is there twice. Another run cuts its tasks otherwise, so a new one begins in a place
+without parts (`check_unused`). `dest` is a store of its own (any URL that can be opened, a folder most
 often), never in the root that is read, by whatever scheme or path it is named (`check_apart`).
 
 The columns are those of the two schemas below; docs/rebuild.md says what each means. What has no fixed
@@ -76,6 +77,23 @@ def check_apart(root: str, dest: str) -> None:
     inside = into[: len(path)] == path or path[: len(into) + 1] in [(*into, table) for table in TABLES]
     if store == other and inside:
         raise Refused(f"an export to {dest} would be written into the root {root}: name a place beside it")
+
+
+def check_unused(dest: str) -> None:
+    """Raise Refused where parts stand at `dest`: sessions would be there twice beside those of this run.
+    Raises what listing does, but Misconfigured, as `check_apart`."""
+    with suppress(Misconfigured):
+        clock = SystemClock()
+        store = Store(open_bucket(dest, clock=clock), clock)
+        try:
+            there = [table for table in TABLES if store.list(f"{table}/part-", limit=1).entries]
+        finally:
+            store.close()
+        if there:
+            raise Refused(
+                f"{dest} holds parts of an export already ({', '.join(there)}): name another place, remove "
+                "them, or resume the journal of the run that wrote them"
+            )
 
 
 def _place(url: str) -> tuple[str, tuple[str, ...]]:

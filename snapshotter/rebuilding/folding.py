@@ -31,7 +31,7 @@ from snapshotter.keeping import fill
 from snapshotter.sealing import Checkpoint
 from snapshotter.shelf import inline
 from streams import keys
-from streams.errors import Corrupt, Damaged, Gap, Misconfigured, Missing
+from streams.errors import Corrupt, Damaged, Gap, Misconfigured, Missing, WrongKey
 from streams.log import Vanished
 from streams.packing import last_id
 from streams.records import Cursor, Segment
@@ -72,7 +72,8 @@ class _Rebuilt:
 
 class Work:
     """One session on its way through a worker. `start` it on a thread that reads ahead, then `finish` it
-    where folds are made; neither raises but what concerns the whole store (Misconfigured)."""
+    where folds are made; neither raises but what concerns the whole store: Misconfigured, and no WrongKey,
+    since not every session need be sealed with one key."""
 
     def __init__(self, db: Database, session_id: str, options: Options) -> None:
         self.id = session_id
@@ -97,6 +98,8 @@ class Work:
                 self._first = list(
                     self._rest if len(found.places) <= source.WINDOW else islice(self._rest, 1)
                 )
+        except WrongKey as error:
+            self._error = error
         except Misconfigured:
             raise
         except Exception as error:  # noqa: BLE001 - one session must not end the others' run
@@ -112,6 +115,8 @@ class Work:
                 except (Vanished, Missing):  # also a value that went with its records
                     self.start()
             return self._finish(ahead, sink)
+        except WrongKey as error:
+            return self._failed(error)
         except Misconfigured:
             raise
         except InputGone as gone:

@@ -41,11 +41,13 @@ class Journal:
 
     @classmethod
     def begin(cls, path: Path, head: dict[str, Any]) -> Journal:
-        """A new journal. Raises Refused where there is a file already."""
+        """A new journal. Raises Refused where there is a file already, or none can be made."""
         try:
             file = path.open("xb")
         except FileExistsError:
             raise Refused(f"{path} is there already: resume it, or name another journal") from None
+        except OSError as error:
+            raise Refused(f"a journal cannot be written to {path}: {error.strerror}") from error
         journal = cls(file, {"rebuild": VERSION, **head})
         journal._write([journal.head])
         return journal
@@ -53,9 +55,14 @@ class Journal:
     @classmethod
     def resume(cls, path: Path, head: dict[str, Any]) -> Journal:
         """One that is there. `head`: what is asked for now, which has to be what it says, but for the
-        cut-off, which is the first run's. Raises Refused where it is no journal, or another run's,
-        Corrupt for one that is damaged."""
-        lines, whole = _lines(path)
+        cut-off, which is the first run's. Raises Refused where there is none, it is no journal, or another
+        run's, Corrupt for one that is damaged."""
+        try:
+            lines, whole = _lines(path)
+        except FileNotFoundError:
+            raise Refused(f"there is no journal {path}: leave --resume out, and it is begun") from None
+        except OSError as error:
+            raise Refused(f"the journal {path} cannot be read: {error.strerror}") from error
         if not lines or lines[0].get("rebuild") != VERSION:
             raise Refused(f"{path} is no journal of a rebuild that this release can read")
         asked = {"rebuild": VERSION, **head, "until_ms": lines[0].get("until_ms")}

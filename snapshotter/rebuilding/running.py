@@ -28,10 +28,10 @@ from snapshotter.telemetry import Telemetry
 from streams import keys
 from streams.clock import SystemClock
 from streams.encryption import Encryption
-from streams.errors import InvalidValue, Misconfigured, Refused
+from streams.errors import InvalidValue, Misconfigured, Refused, WrongKey
 
 from .executors import Inline, processes
-from .exporting import check_apart
+from .exporting import check_apart, check_unused
 from .journal import Journal, Tasks
 from .results import FORMATS, MODES, Format, Mode, Options, Result, Summary
 from .working import rebuild_some
@@ -93,8 +93,9 @@ def rebuild(
     to be picklable.
     `telemetry`: as of `open`. Of the tasks it tells their sums, and no single request.
 
-    Raises Refused or InvalidValue for what is asked wrongly, Misconfigured for what concerns the whole store,
-    and what its listing raises. What goes wrong with one session is told in the summary.
+    Raises Refused or InvalidValue for what is asked wrongly (also a `dest` that holds tables already),
+    Misconfigured for what concerns the whole store, WrongKey where no session's key is at hand, and what its
+    listing raises. What goes wrong with one session is told in the summary.
     """
     url = Path(url).absolute().as_uri() if isinstance(url, os.PathLike) else url
     options = _options(mode, format, dest, replace_unreadable, sizes)
@@ -112,6 +113,8 @@ def rebuild(
     ):
         if options.dest:
             check_apart(db.url, options.dest)
+            if not resume:
+                check_unused(options.dest)
         options = replace(options, until_ms=_store_date(db))
         with _journal(journal, resume, url, options, asked) as kept:
             if kept is not None:
@@ -124,6 +127,7 @@ def rebuild(
             run = _Run(call, asked.jobs, kept, progress or _untold, summary)
             run.all(tasks, executor)
         span.summed(summary)
+    _check_keys(summary)
     summary.seconds = clock.monotonic() - began
     return summary
 
@@ -197,6 +201,13 @@ def _selected(db: Database, asked: _Asked) -> Iterator[str]:
         changed = asked.since is None or date is None or date >= asked.since
         if changed and name.startswith(asked.prefix):
             yield name
+
+
+def _check_keys(summary: Summary) -> None:
+    """Raise WrongKey where that was the end of every session: then it is no session's own problem."""
+    lacking = [result for result in summary.problems if result.error == WrongKey.__name__]
+    if lacking and len(lacking) == summary.sessions:
+        raise WrongKey(lacking[0].detail)
 
 
 class _Run:

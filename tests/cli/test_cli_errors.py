@@ -13,9 +13,12 @@ import pytest
 from cli_runs import ANSWER, answered, database, jsonl, run
 
 import snapshotter
-from snapshotter.cli import look, problems
+from snapshotter.cli import examine, look, problems
 from snapshotter.core.snapshot import VERSION
+from snapshotter.errors import CredentialsExpired
 from streams.buckets import url as url_module
+from streams.buckets.base import Blob, Page
+from streams.buckets.memory import MemoryBucket
 
 SECRET = "a-secret-that-nobody-may-see"
 
@@ -286,3 +289,24 @@ def test_every_public_error_has_an_exit_code_that_is_documented() -> None:
     assert {seen[n] for n in ("BucketMissing", "AccessDenied", "CredentialsExpired", "Unsupported")} == {6}
     assert (seen["Gap"], seen["Corrupt"], seen["NewerVersion"]) == (3, 4, 4)
     assert set(seen.values()) == {2, 3, 4, 5, 6}
+
+
+def test_credentials_that_the_store_refuses_are_not_called_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(MemoryBucket):
+        def get(self, key: str) -> Blob | None:
+            raise CredentialsExpired("no usable credentials")
+
+        def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
+            raise CredentialsExpired("no usable credentials")
+
+    monkeypatch.setattr(examine, "open_bucket", lambda *_args, **_options: Refusing())
+    found = run("doctor", "memory://x", "--json")
+    assert (found.code, found.json["error"]) == (6, "credentials-expired")
+    assert [(c["check"], c["ok"]) for c in found.json["checks"]] == [("driver", True), ("credentials", False)]
+
+
+def test_an_export_to_where_no_file_can_be_is_refused_in_words(root: Path) -> None:
+    answered(root)
+    told = run("export", root, "s", root / "no" / "x.zip", "--json")
+    assert (told.code, told.json["error"]) == (2, "refused")
+    assert told.json["message"] == f"{root}/no/x.zip cannot be written: No such file or directory"

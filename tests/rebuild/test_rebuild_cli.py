@@ -100,6 +100,40 @@ def test_what_cannot_be_is_refused(root: Path, tmp_path: Path) -> None:
     assert run("rebuild", root, "--jobs", "0").code == 2
 
 
+def test_two_ways_at_once_are_a_mistake(root: Path, tmp_path: Path) -> None:
+    for ways in (("--write", "--compare"), ("--write", "--export", "jsonl", tmp_path / "tables")):
+        told = run("rebuild", root, *ways, "--json")
+        assert (told.code, told.json["error"]) == (2, "usage")
+    assert run("rebuild", root, "--compare", "--jobs", "1").out.startswith("60 sessions: 58 same")
+
+
+def test_where_nothing_is_that_is_said(root: Path, tmp_path: Path) -> None:
+    told = run("rebuild", tmp_path / "nothing", "--jobs", "1")
+    assert told.code == 0
+    assert f"nothing is stored at file://{tmp_path}/nothing yet" in told.err
+    told = run("rebuild", root, "--jobs", "1", "--prefix", "nobody")
+    assert told.code == 0
+    assert "there are no such sessions" in told.err
+
+
+def test_a_journal_that_is_not_there_and_one_that_cannot_be(root: Path, tmp_path: Path) -> None:
+    there = ("rebuild", root, "--jobs", "1", "--json", "--journal")
+    cases: dict[str, tuple[object, ...]] = {
+        f"there is no journal {tmp_path}/no.jsonl": (tmp_path / "no.jsonl", "--resume"),
+        f"a journal cannot be written to {tmp_path}/no/run.jsonl: No such": (tmp_path / "no" / "run.jsonl",),
+        f"the journal {root}/capabilities.json/x cannot be read: Not a": (
+            root / "capabilities.json" / "x",
+            "--resume",
+        ),
+    }
+    (root / "capabilities.json").touch()
+    for message, arguments in cases.items():
+        told = run(*there, *arguments)
+        assert (told.code, told.json["error"]) == (2, "refused")
+        assert told.json["message"].startswith(message), told.json
+        assert "Errno" not in told.json["message"]
+
+
 def test_on_a_terminal_there_is_a_bar(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,19 @@ from snapshotter.rebuilding.exporting import MESSAGES, SESSIONS, Export, check_a
 from streams.errors import Misconfigured, Refused
 
 Rows = list[dict[str, Any]]
+
+# As docs/rebuild.md tells: what may be null in all the rows that polars looks at.
+NULLABLE: dict[str, dict[str, Any]] = {
+    "messages": {"id": pl.String, "role": pl.String, "metadata": pl.String, "tools": pl.List(pl.String)},
+    "sessions": {"status": pl.String, "finish_reason": pl.String, "last_at": pl.String},
+}
+
+
+def scanned(dest: Path, table: str, kind: str) -> pl.LazyFrame:
+    """A table, read by polars."""
+    if kind == "parquet":
+        return pl.scan_parquet(dest / table / "*.parquet")
+    return pl.scan_ndjson(dest / table / "*.jsonl", schema_overrides=NULLABLE[table])
 
 
 def rows(dest: Path, table: str, kind: str) -> Rows:
@@ -56,9 +70,42 @@ def test_every_message_and_every_session_is_one_row(root: Path, db: Database, ki
         assert row["messages"] == len(history)
     plans = [make_corpus.planned(1, number) for number in range(60)]
     assert {row["session"] for row in sessions if row["open"]} == {p.name for p in plans if p.kind == "open"}
-    # Again: each part is written over, none is added.
-    snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=jobs)
-    assert len(rows(dest, "messages", kind)) == len(messages)
+
+
+@pytest.mark.parametrize("table", ["messages", "sessions"])
+def test_a_place_that_holds_parts_is_refused(root: Path, table: str) -> None:
+    dest, journal = root.parent / "tables", root.parent / "run.jsonl"
+    snapshotter.rebuild(root, mode="export", dest=dest, jobs=1, chunk=7)
+    other = "sessions" if table == "messages" else "messages"
+    for path in (dest / other).iterdir():
+        path.unlink()
+    before = sorted(path.name for path in (dest / table).iterdir())
+    for kind in ("jsonl", "parquet"):  # one cuts the sessions otherwise, and readers take both
+        with pytest.raises(Refused, match=f"holds parts of an export already .{table}.: name another place"):
+            snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=1, journal=journal)
+    assert sorted(path.name for path in (dest / table).iterdir()) == before
+    assert not list((dest / other).iterdir())
+    assert not journal.exists()
+
+
+def test_other_things_at_the_place_are_no_parts(root: Path) -> None:
+    dest = root.parent / "tables"
+    (dest / "messages").mkdir(parents=True)
+    (dest / "messages" / "README.txt").write_text("what these tables are")
+    (dest / "notes.txt").write_text("mine")
+    assert snapshotter.rebuild(root, mode="export", dest=dest, jobs=1).ok
+
+
+def test_a_run_that_is_resumed_writes_over_its_own_parts(root: Path) -> None:
+    dest, journal = root.parent / "tables", root.parent / "run.jsonl"
+    asked: dict[str, Any] = {"mode": "export", "dest": dest, "jobs": 1, "chunk": 7, "journal": journal}
+    snapshotter.rebuild(root, **asked)
+    found = sorted(map(str, rows(dest, "messages", "jsonl")))
+    kept = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(kept[:-2]))  # it was broken off before the last two were noted
+    summary = snapshotter.rebuild(root, **asked, resume=True)
+    assert 0 < summary.resumed < summary.sessions == 60
+    assert sorted(map(str, rows(dest, "messages", "jsonl"))) == found
 
 
 @pytest.fixture
@@ -136,8 +183,7 @@ def test_duckdb_reads_them(root: Path, kind: Any) -> None:
 def test_polars_reads_them(root: Path, kind: Any) -> None:
     dest = root.parent / "tables"
     summary = snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=1)
-    scan = pl.scan_parquet if kind == "parquet" else pl.scan_ndjson
-    messages, sessions = (scan(dest / table / f"*.{kind}") for table in ("messages", "sessions"))
+    messages, sessions = (scanned(dest, table, kind) for table in ("messages", "sessions"))
     found = (
         messages.join(sessions, on="session")
         .filter(pl.col("tools").list.contains("search"))
@@ -156,6 +202,41 @@ def test_polars_reads_them(root: Path, kind: Any) -> None:
         assert found.schema["unfinished"] == pl.Boolean
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_polars_reads_a_column_that_begins_with_nulls(worked: tuple[Database, Path], kind: Any) -> None:
+    _, root = worked
+    dest = root.parent / "tables"
+    snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=1, sessions=["open"])
+    for table in ("messages", "sessions"):  # its rows hold nulls, and come first
+        (part,) = (dest / table).iterdir()
+        part.rename(root.parent / f"{table}.first")
+    snapshotter.rebuild(root, mode="export", format=kind, dest=dest, jobs=1, sessions=["full"])
+    for table in ("messages", "sessions"):
+        (root.parent / f"{table}.first").rename(dest / table / f"part-0.{kind}")
+    found = scanned(dest, "sessions", kind).select("session", "status", "finish_reason").collect()
+    assert found.rows() == [("open", None, None), ("full", "completed", "stop")]
+    told = scanned(dest, "messages", kind).select("session", "metadata", "tools").collect().rows()
+    assert [row[0] for row in told] == ["open", "open", "full", "full"]
+    assert {row[1] for row in told} == {None, '{"lang":"en"}'}
+    assert told[-1][2] == ["tool"]
+
+
+def test_the_page_names_the_columns_that_polars_has_to_be_told_of() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rebuild.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"^```python\n(import polars.*?)^```", page, re.M | re.S)
+    asked: dict[str, Any] = {}
+
+    class Polars:
+        String, List = pl.String, pl.List
+
+        @staticmethod
+        def scan_ndjson(path: str, *, schema_overrides: dict[str, Any]) -> None:
+            asked[path] = schema_overrides
+
+    exec(source.replace("import polars as pl\n", ""), {"pl": Polars})
+    assert asked == {f"tables/{table}/*.jsonl": columns for table, columns in NULLABLE.items()}
+
+
 def test_nothing_at_all_is_a_readable_part(tmp_path: Path) -> None:
     for kind in ("jsonl", "parquet"):
         Export(tmp_path.as_uri(), kind, ["nobody"]).write()  # type: ignore[arg-type]
@@ -172,7 +253,7 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch: pytest.Monkey
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(exporting, "import_module", missing)
-    with pytest.raises(Misconfigured, match=r"snapshotter\[parquet\]"):
+    with pytest.raises(Misconfigured, match=r"pip install pyarrow"):
         Export("memory://x", "parquet", [])
 
 
