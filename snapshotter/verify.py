@@ -53,7 +53,8 @@ _RESTARTS = 3
 class Finding:
     """One thing that was found. `code`: absent, corrupt, missing, newer-version, gap, chain, snapshot-ahead,
     law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated, stale-snapshot (notes).
-    `key`: of an object, where it is about one."""
+    The command tells what `verify` raises of a key that lacks as wrong-key. `key`: of an object, where it is
+    about one."""
 
     code: str
     detail: str

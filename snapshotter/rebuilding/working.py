@@ -13,6 +13,7 @@ from snapshotter.core.fold import Fold
 from snapshotter.database import Database
 from streams.buckets.url import open_bucket
 from streams.encryption import Encryption, of_environment
+from streams.errors import WrongKey
 
 from .exporting import Export
 from .folding import Work
@@ -47,8 +48,8 @@ def rebuild_in(db: Database, options: Options, sids: Sequence[str]) -> list[Resu
     with Reader(0 if is_at_hand(db.url) else SESSIONS) as reader:
         begun = (Work(db, session_id, options).start for session_id in sids)
         results = [work.finish(reader.ahead, sink) for work in reader.each(begun)]
-    if export is not None:
-        export.write()
+    if export is not None and not all(result.error == WrongKey.__name__ for result in results):
+        export.write()  # else the run that follows with the right keys would find its place taken
     return results
 
 

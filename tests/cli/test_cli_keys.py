@@ -98,6 +98,17 @@ def test_where_no_session_can_be_opened_the_command_fails(
     assert stored(mixed) == before
 
 
+def test_an_export_with_the_wrong_keys_leaves_its_place_free(mixed: Path, keys: Keys, tmp_path: Path) -> None:
+    asked = ("rebuild", mixed, "--export", "jsonl", tmp_path / "tables", "--jobs", "1", "--json")
+    keys(OTHER)
+    wrong(run(*asked))
+    assert not (tmp_path / "tables" / "sessions").exists()
+    keys(K2, K1)
+    assert run(*asked).code == 0
+    parts = [path.read_bytes() for path in (tmp_path / "tables" / "sessions").iterdir()]
+    assert b"".join(parts).count(b"\n") == 2
+
+
 # --- doctor --------------------------------------------------------------------------------------------
 
 
