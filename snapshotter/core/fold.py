@@ -369,8 +369,7 @@ class Fold:
         for entry in self.inputs.owed():
             if entry.id <= number:
                 self.note(f"input-before-{why}", f"input {entry.id} came before the session's {why}; spent")
-        if number:
-            self.inputs = self.inputs.anew(number)
+        self.inputs.spend(number)
 
     def _session_closed(self, _record: Record) -> None:
         if self.open is not None:

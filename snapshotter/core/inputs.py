@@ -237,20 +237,15 @@ class InputLog:
             }
             self._sweep_at = 8 * _KEEP + 2 * len(self._firsts)
 
-    def anew(self, upto: int) -> InputLog:
-        """The same with everything up to this input spent; what comes after it is compared with nothing that
-        came before: a deletion empties those, early or late, and the log says the same before and after."""
-        later = [entry for entry in self._inputs.values() if entry.id > upto]
-        copies = {entry.id for entry in later if (entry.duplicate_of or upto + 1) <= upto}
-        # Up to the first copy, and not one by one from here: `applied_upto` is whatever a snapshot says.
-        whole = max(upto, min([self.applied_upto + 1, *copies]) - 1)
-        above = (*range(whole + 1, self.applied_upto + 1), *self.applied)
-        fresh = InputLog(whole, [n for n in above if n not in copies])
-        fresh.last = upto
-        for entry in later:
-            fresh.feed(entry.record)
-        fresh.duplicates, fresh.last = self.duplicates - len(copies), max(self.last, upto)
-        return fresh
+    def spend(self, upto: int) -> None:
+        """Mark everything up to this input as applied, however much that is."""
+        if upto <= self.applied_upto:
+            return
+        copies = [n for first in list(self._copies) if first <= upto for n in self._copies.pop(first)]
+        self.applied_upto, self.applied = upto, {n for n in self.applied if n > upto}
+        self._advance()
+        self.apply(copies)
+        self._forget()
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Compare nothing with these inputs any more: they are not stored as they were sent."""

@@ -32,7 +32,7 @@ from build import (
 )
 
 from snapshotter.core.contract import fold_case
-from snapshotter.core.inputs import InputLog, body_hash, keys_of, role_of
+from snapshotter.core.inputs import InputLog, body_hash, is_another, keys_of, role_of
 from snapshotter.core.modelview import model_view
 from snapshotter.core.snapshot import decode, encode
 
@@ -318,32 +318,21 @@ def test_answers_that_are_late_are_spent_for_the_worker_to_write() -> None:
     assert (seen["spent"], seen["pending"], seen["codes"]) == ([2], [], ["unknown-call"])
 
 
-def _deleted_and_created(spent: int, opened: int) -> list[dict[str, Any]]:
-    gone = {"control": "fence", "epoch": 2, "run": "d", "why": "delete", "for": spent, "turn": 1}
-    again = {"control": "fence", "epoch": 3, "run": "c", "why": "create", "for": opened}
-    return [gone, {"control": "session-deleted"}, again]
+def test_spending_costs_nothing_however_many_inputs_it_covers() -> None:
+    known = InputLog(10**15, [10**15 + 2])
+    known.spend(3)
+    assert (known.applied_upto, known.snapshot_applied()) == (10**15, [10**15 + 2])
+    known.spend(10**15 + 1)
+    assert (known.applied_upto, known.snapshot_applied()) == (10**15 + 2, [])
 
 
-def test_a_session_that_is_created_again_compares_nothing_with_what_was_sent_before() -> None:
-    """A deletion empties what was sent before; whether it has got there yet makes no difference."""
-    inputs = [say("u1"), say("u2", "spent"), say("u1"), say("u2", "spent")]
-    outs = [*ONE, *_deleted_and_created(1, 2)]
-    seen = boot(inputs, outs)
-    gone = [{"kind": "deleted"}, {"kind": "deleted"}, *inputs[2:]]
-    emptied = boot(gone, [*outs[-3:]])
-    assert owed(seen) == owed(emptied) == [([3], "message"), ([4], "message")]
-    assert fold(inputs, outs).inputs.rows() == fold(gone, outs[-3:]).inputs.rows()
-    assert (seen["messages"], seen["cursor"]["in"]) == ([], 2)
+def test_what_is_spent_takes_its_copies_with_it() -> None:
+    fence = {"control": "fence", "why": "create", "for": 1, "epoch": 2}
+    seen = boot([say("u1"), say("u1"), say("u2")], [fence])
+    assert owed(seen) == [([3], "message")]
+    assert seen["cursor"]["in"] == 2
 
 
-def test_of_two_copies_that_came_after_the_session_was_created_again_one_counts() -> None:
-    inputs = [say("u1"), say("u1"), say("u1")]
-    outs = [*ONE, *_deleted_and_created(1, 1)]
-    assert owed(boot(inputs, outs)) == [([2], "message")]
-    answered = boot(inputs, [*outs, start(2, [2], epoch=3, run="c"), *answer("Two."), done(2)])
-    assert ([m["id"] for m in answered["messages"]], answered["cursor"]["in"]) == (["u1", "a2"], 3)
-
-
-def test_beginning_anew_costs_nothing_for_what_a_snapshot_says_is_applied() -> None:
-    fresh = InputLog(10**15, [10**15 + 2]).anew(3)
-    assert (fresh.applied_upto, fresh.snapshot_applied()) == (10**15, [10**15 + 2])
+def test_what_a_deletion_left_of_an_input_is_applied_and_no_sign_of_a_loss() -> None:
+    assert owed(boot([{"kind": "deleted"}, say("u2")], [])) == [([2], "message")]
+    assert not is_another({"id": 1, "kind": "deleted"}, [[1, "u1", "00"]])
