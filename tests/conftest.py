@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import logging
 import os
 import sys
 import threading
@@ -49,6 +50,12 @@ class Backend:
     name: str
     connect: Callable[[], Bucket]
     traits: Traits
+
+
+@pytest.fixture(autouse=True)
+def _logged() -> None:
+    """Simulated worlds log thousands of expected warnings, and silence them in their process."""
+    logging.getLogger("snapshotter").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -28,41 +28,47 @@ STRAY = 200  # objects: caches of the interpreter, and of libraries; one session
 AT_ONCE = snapshotter.ChatRecovery(max_backoff=0)
 
 
-def threads_of(kind: str) -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith(f"{kind}-")]
+class Threads:
+    """Those that began since; other tests may have left some that are about to end."""
 
+    def __init__(self) -> None:
+        self._before = set(threading.enumerate())
 
-def ended(kind: str) -> bool:
-    """Whether all threads of this kind come to their end."""
-    for thread in threads_of(kind):
-        thread.join(30)
-    return not threads_of(kind)
+    def of(self, kind: str) -> list[threading.Thread]:
+        found = set(threading.enumerate()) - self._before
+        return [thread for thread in found if thread.name.startswith(f"{kind}-")]
+
+    def ended(self, kind: str) -> bool:
+        """Whether all threads of this kind come to their end."""
+        for thread in self.of(kind):
+            thread.join(30)
+        return not self.of(kind)
 
 
 @pytest.mark.parametrize("end", ["taken over", "silent"])
 def test_a_turn_that_was_left_without_a_word_is_not_watched_for_ever(end: str) -> None:
-    place = Place()
+    threads, place = Threads(), Place()
     place.send("u1")
     session = place.db.boot(SID)
     turn = next(session.turns())
     turn.write({"type": "start"})
     turn.flush()
-    assert len(threads_of("watch")) == len(threads_of("flush")) == 1
+    assert len(threads.of("watch")) == len(threads.of("flush")) == 1
     del session, turn
     if end == "taken over":
         place.answer(takeover=True)
         place.clock.advance(60)  # the heartbeat that is due meets another writer
     else:
         place.clock.advance(16 * 60)  # nobody has said a word: the lease is kept no longer
-    assert ended("flush")
+    assert threads.ended("flush")
     for _ in range(600):
-        if not threads_of("watch"):
+        if not threads.of("watch"):
             break
         gc.collect()  # which finds nothing while the watcher is just looking at the turn
         place.clock.advance(5)
-        for thread in threads_of("watch"):
+        for thread in threads.of("watch"):
             thread.join(0.05)
-    assert not threads_of("watch")
+    assert not threads.of("watch")
 
 
 ON_LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="/proc is Linux's")

@@ -525,9 +525,13 @@ KEEPING = [
         (
             sweeping._gc,
             "logs = {which:",
-            "early = bench.shelf(keys.checkpoints_prefix(bench.sid))\nlogs = {which:",
+            "early = _shelf(bench, keys.checkpoints_prefix(bench.sid), strange)\nlogs = {which:",
         ),
-        (sweeping._gc, "= bench.shelf(keys.checkpoints_prefix(bench.sid))  #", "= early  #"),
+        (
+            sweeping._gc,
+            '["checkpoints"] = _shelf(bench, keys.checkpoints_prefix(bench.sid), strange)',
+            '["checkpoints"] = early',
+        ),
     ),
     _mutant(
         "below-a-fence-counts",
