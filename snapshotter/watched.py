@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from streams.buckets.base import Blob, Broken, Bucket, Head, Page, Written
+from streams.buckets.base import Blob, Broken, Bucket, Page
+from streams.buckets.through import Through, Verb
 from streams.clock import Clock
 from streams.errors import Misconfigured, PreconditionFailed, Throttled, Unreachable
 from streams.store import Retries, Store
@@ -52,61 +53,20 @@ def of(store: Store) -> Trace:
     return bucket.trace if isinstance(bucket, WatchedBucket) else Trace(None, store.clock, store.stats)
 
 
-class WatchedBucket:
+class WatchedBucket(Through):
     """The same bucket. `trace`: where its requests belong."""
 
     def __init__(self, inner: Bucket, telemetry: Telemetry, trace: Trace) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.trace = trace
         self.telemetry = telemetry
         self.place = telemetry.safely(lambda: _Place(inner.url)) or _Place("")
         self.last = _Last()
 
-    @property
-    def url(self) -> str:
-        return self.inner.url
-
-    @property
-    def room(self) -> int:
-        return self.inner.room
-
-    @property
-    def trusted(self) -> bool:
-        return self.inner.trusted
-
-    def get(self, key: str) -> Blob | None:
-        return self._request("GET", key, lambda: self.inner.get(key))
-
-    def head(self, key: str) -> Head | None:
-        return self._request("HEAD", key, lambda: self.inner.head(key))
-
-    def put(
-        self,
-        key: str,
-        data: bytes,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        nonce: str = "",
-    ) -> Written:
-        def call() -> Written:
-            return self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
-
-        return self._request("PUT", key, call, len(data))
-
-    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
-        return self._request("LIST", prefix, lambda: self.inner.list(prefix, after=after, limit=limit))
-
-    def delete(self, key: str) -> None:
-        self._request("DELETE", key, lambda: self.inner.delete(key))
-
-    def close(self) -> None:
-        self.inner.close()
-
-    def _request(self, verb: str, key: str, call: Callable[[], T], sent: int | None = None) -> T:
+    def _through(self, verb: Verb, key: str, call: Callable[[], T], sent: int | None = None) -> T:
         if self.telemetry.tracer is None and self.telemetry.meters is None:
             return call()
-        request = _Request(self, verb, key, sent)
+        request = _Request(self, verb.upper(), key, sent)
         try:
             found = call()
         except BaseException as error:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from benchmarks.metered import Bill
-from streams.buckets.base import Blob, Bucket, Head, Page, Written
+from streams.buckets.base import Blob, Bucket
+from streams.buckets.through import Through, Verb
 from streams.errors import StreamError
 
 T = TypeVar("T")
@@ -24,19 +25,16 @@ class Dead(StreamError):
     """A request of a worker that is dead. Nothing is repeated for it."""
 
 
-class Handle:
+class Handle(Through):
     """A bucket over another one, which it does not close. Safe between threads.
 
     `bill`: what was asked and answered. `unsent`: requests that the dead still wanted to make.
     """
 
     def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
+        super().__init__(bucket)
         self._lock = threading.Lock()
         self._dead: set[str] = set()
-        self.trusted = bucket.trusted
-        self.url = bucket.url
-        self.room = bucket.room
         self.bill = Bill()
         self.unsent = 0
 
@@ -44,33 +42,10 @@ class Handle:
         """From here on whoever works by this handle on the session with this encoded id is dead."""
         self._dead.add(sid)
 
-    def get(self, key: str) -> Blob | None:
-        blob = self._ask(key, lambda: self._bucket.get(key))
-        self._count("get", read=len(blob.data) if blob is not None else 0)
-        return blob
-
-    def head(self, key: str) -> Head | None:
-        found = self._ask(key, lambda: self._bucket.head(key))
-        self._count("head")
-        return found
-
-    def put(self, key: str, data: bytes, **condition: Any) -> Written:
-        written = self._ask(key, lambda: self._bucket.put(key, data, **condition))
-        self._count("put", written=len(data))
-        return written
-
-    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
-        page = self._ask(prefix, lambda: self._bucket.list(prefix, after=after, limit=limit))
-        self._count("list")
-        return page
-
-    def delete(self, key: str) -> None:
-        self._ask(key, lambda: self._bucket.delete(key))
-
     def close(self) -> None:
         """The bucket belongs to whoever opened it."""
 
-    def _ask(self, key: str, call: Callable[[], T]) -> T:
+    def _through(self, verb: Verb, key: str, call: Callable[[], T], sent: int | None = None) -> T:
         if self._is_dead(key):
             with self._lock:
                 self.unsent += 1
@@ -78,11 +53,11 @@ class Handle:
         found = call()
         if self._is_dead(key):
             raise Dead(f"{key}: whoever asked for this has died meanwhile")
+        if verb != "delete":
+            read = len(found.data) if isinstance(found, Blob) else 0
+            with self._lock:
+                self.bill += Bill(**{verb: 1}, read=read, written=sent or 0)
         return found
 
     def _is_dead(self, key: str) -> bool:
         return any(sid in self._dead for sid in key.split("/")[1:2])
-
-    def _count(self, kind: str, read: int = 0, written: int = 0) -> None:
-        with self._lock:
-            self.bill += Bill(**{kind: 1}, read=read, written=written)

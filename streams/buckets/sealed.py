@@ -38,6 +38,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from streams import claims
 from streams.buckets.base import Blob, Broken, Bucket, Entry, Head, Page, Written
+from streams.buckets.through import Through
 from streams.encryption import ID_BYTES, KEY_BYTES, MAGIC, Encryption, is_key_id
 from streams.errors import Corrupt, NewerVersion, StreamError, Unreachable, WrongKey
 
@@ -61,7 +62,7 @@ class _Cipher:
         self.head = MAGIC + bytes((VERSION, _AES_256_GCM, len(name), 0)) + name.ljust(ID_BYTES, b"\0") + check
 
 
-class SealedBucket:
+class SealedBucket(Through):
     """A bucket whose every object is encrypted. `root`: the path in the store that comes before each key.
 
     Raises, beside what the bucket raises: WrongKey where the source of keys has not the one that an object
@@ -77,23 +78,11 @@ class SealedBucket:
         *,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._encryption = encryption
         self._root = root
         self._entropy = entropy
         self._ciphers: dict[str, _Cipher] = {}
-
-    @property
-    def url(self) -> str:
-        return self.inner.url
-
-    @property
-    def room(self) -> int:
-        return self.inner.room
-
-    @property
-    def trusted(self) -> bool:
-        return self.inner.trusted
 
     def get(self, key: str) -> Blob | None:
         blob = self.inner.get(key)
@@ -123,12 +112,6 @@ class SealedBucket:
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         page = self.inner.list(prefix, after=after, limit=limit)
         return replace(page, entries=tuple(map(self._entry, page.entries)))
-
-    def delete(self, key: str) -> None:
-        self.inner.delete(key)
-
-    def close(self) -> None:
-        self.inner.close()
 
     # --- sizes ------------------------------------------------------------------------------------------
 

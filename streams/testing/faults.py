@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from streams.buckets.base import Blob, Bucket, Head, Page, Written
+from streams.buckets.base import Bucket
+from streams.buckets.through import Through, Verb
 from streams.clock import Clock
 from streams.errors import Unreachable
 
 T = TypeVar("T")
-Verb = Literal["get", "head", "put", "list", "delete"]
 When = Literal["before", "after", "late"]
 
 
@@ -65,7 +65,7 @@ class Fault:
         return self._seen >= self.nth and (self.times == 0 or self._seen < self.nth + self.times)
 
 
-class FaultyBucket:
+class FaultyBucket(Through):
     """Wraps a bucket. `calls` is everything that was asked, in order. Safe between threads."""
 
     def __init__(
@@ -77,46 +77,18 @@ class FaultyBucket:
         hook: Callable[[Call, Literal["before", "after"]], None] | None = None,
         trusted: bool | None = None,
     ) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.plan = list(plan)
         self.hook = hook
         self.calls: list[Call] = []
         self._clock = clock
         self._lock = threading.Lock()
         self._late: list[Callable[[], object]] = []
-        self.url = inner.url
-        self.room = inner.room
-        self.trusted = inner.trusted if trusted is None else trusted
+        self._trusted = trusted
 
-    def get(self, key: str) -> Blob | None:
-        return self._do("get", key, lambda: self.inner.get(key))
-
-    def head(self, key: str) -> Head | None:
-        return self._do("head", key, lambda: self.inner.head(key))
-
-    def put(
-        self,
-        key: str,
-        data: bytes,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        nonce: str = "",
-    ) -> Written:
-        return self._do(
-            "put",
-            key,
-            lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce),
-        )
-
-    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
-        return self._do("list", prefix, lambda: self.inner.list(prefix, after=after, limit=limit))
-
-    def delete(self, key: str) -> None:
-        return self._do("delete", key, lambda: self.inner.delete(key))
-
-    def close(self) -> None:
-        self.inner.close()
+    @property
+    def trusted(self) -> bool:
+        return self.inner.trusted if self._trusted is None else self._trusted
 
     def verbs(self) -> builtins.list[Verb]:
         """The verbs asked for, in order."""
@@ -134,25 +106,25 @@ class FaultyBucket:
                 results.append(error)
         return results
 
-    def _do(self, verb: Verb, key: str, effect: Callable[[], T]) -> T:
+    def _through(self, verb: Verb, key: str, call: Callable[[], T], sent: int | None = None) -> T:  # noqa: ARG002
         with self._lock:
-            call = Call(len(self.calls) + 1, verb, key)
-            self.calls.append(call)
+            asked = Call(len(self.calls) + 1, verb, key)
+            self.calls.append(asked)
             # Every fault counts, also those behind the one that strikes.
-            fault = next((f for f in [f for f in self.plan if f.strikes(call)]), None)
+            fault = next((f for f in [f for f in self.plan if f.strikes(asked)]), None)
         if self.hook:
-            self.hook(call, "before")
+            self.hook(asked, "before")
         if fault and fault.seconds and self._clock:
             self._clock.sleep(fault.seconds)
         if fault and fault.when == "before":
             raise fault.error()
         if fault and fault.when == "late":
             with self._lock:
-                self._late.append(effect)
+                self._late.append(call)
             raise fault.error()
-        result = effect()
+        result = call()
         if self.hook:
-            self.hook(call, "after")
+            self.hook(asked, "after")
         if fault:
             raise fault.error()
         return result

@@ -33,8 +33,9 @@ from typing import Any, Literal
 
 from streams.buckets.base import Blob, Entry, Head, Page, Written
 from streams.buckets.memory import MemoryBucket, Space
+from streams.buckets.through import Verb
 from streams.errors import PreconditionFailed, Throttled, Unreachable
-from streams.testing.faults import Call, Verb
+from streams.testing.faults import Call
 from streams.testing.simulation.scheduler import Process, World
 
 LONGEST_LATE = 900.0
