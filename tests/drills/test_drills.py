@@ -56,15 +56,17 @@ def test_nothing_acknowledged_is_lost(store: str, trouble: dict[str, int], tmp_p
 
 
 def test_what_is_lost_is_noticed(tmp_path: Path) -> None:
-    """The newest segment of a log; and a receipt of an input that is not there."""
+    """The newest of a log, back to what somebody was told of; and a receipt of an input that is not there."""
     run("file", tmp_path, seed=7, kills=1, zombies=1, pauses=0)
     (folder,) = tmp_path.iterdir()
     events, objects = read_all(folder / "journals"), objects_of(folder)
     assert drill.judge(events, objects) == []
     for log in ("in", "out"):
-        newest = min(key for key in objects if key.startswith(f"{log}/drill-1/"))
-        less = {key: data for key, data in objects.items() if key != newest}
-        assert drill.judge(events, less) != [], newest
+        keys = sorted(key for key in objects if key.startswith(f"{log}/drill-1/"))  # the newest first
+        # Behind the end of the last turn there may be a claim that was let go, which nobody was told of.
+        told = next(n for n, key in enumerate(keys) if log == "in" or b'"turn-complete"' in objects[key])
+        less = {key: data for key, data in objects.items() if key not in keys[: told + 1]}
+        assert drill.judge(events, less) != [], keys[told]
     again = [{**event, "id": event["id"] + 100} if event["what"] == "sent" else event for event in events]
     assert any(each.startswith("acknowledged and gone") for each in drill.judge(again, objects))
 
