@@ -8,7 +8,6 @@ steadier number on a busy machine. Needs the extras `s3`, `minio`, `fast`, and `
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -39,13 +38,8 @@ print(json.dumps([*(1e3 * s for s in (imported - began, opened - imported, boote
 
 
 def run() -> list[Table]:
-    with tempfile.TemporaryDirectory() as folder:
-        server = s3_server.start(Path(folder))
-        try:
-            os.environ.update(server.environment())
-            return [_table(_urls(server))]
-        finally:
-            s3_server.stop(server)
+    with tempfile.TemporaryDirectory() as folder, s3_server.running(Path(folder)) as server:
+        return [_table(_urls(server))]
 
 
 def _urls(server: Any) -> dict[str, str]:

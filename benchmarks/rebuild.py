@@ -17,7 +17,6 @@ do without; so it says what the fold alone leaves of the bound, too.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import tempfile
 import time
@@ -93,16 +92,8 @@ def bound(url: str, names: Sequence[str], executor: Executor) -> int:
 @contextmanager
 def served() -> Iterator[str]:
     """A real S3 server; its URL."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = s3_server.start(Path(folder))
-        before = dict(os.environ)
-        os.environ.update(server.environment())
-        try:
-            yield f"minio://{server.endpoint.removeprefix('http://')}/{s3_server.BUCKET}/corpus"
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-            s3_server.stop(server)
+    with tempfile.TemporaryDirectory() as folder, s3_server.running(Path(folder)) as server:
+        yield f"minio://{server.endpoint.removeprefix('http://')}/{s3_server.BUCKET}/corpus"
 
 
 @contextmanager

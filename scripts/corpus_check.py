@@ -307,14 +307,8 @@ def store(kind: str) -> Iterator[str]:
         if kind == "file":
             yield (Path(folder) / "root").as_uri()
             return
-        server, before = s3_server.start(Path(folder) / "server"), dict(os.environ)
-        os.environ.update(server.environment())
-        try:
+        with s3_server.running(Path(folder) / "server") as server:
             yield f"minio://{server.endpoint.removeprefix('http://')}/{s3_server.BUCKET}/corpus"
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-            s3_server.stop(server)
 
 
 def check(asked: Asked, told: Callable[[str], None] = lambda _step: None) -> Report:

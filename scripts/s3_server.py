@@ -28,7 +28,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,19 @@ def stop(server: Server) -> None:
     """Stop the server and remove its data."""
     kill(server)  # not asked: its data goes with it, and an orderly end takes it a quarter of a minute
     shutil.rmtree(server.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Server]:
+    """A server while the block runs, and in this process's environment what finds it. Raises NoServer."""
+    server, before = start(folder), dict(os.environ)
+    os.environ.update(server.environment())
+    try:
+        yield server
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        stop(server)
 
 
 def _spawn(folder: Path, ports: tuple[int, ...]) -> subprocess.Popen[bytes]:

@@ -9,7 +9,8 @@ logs (its names begin with hex digits) is walked likewise, for maintenance alone
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from streams import keys
@@ -27,29 +28,24 @@ _KEPT = ("values", "blocks", "checkpoints")
 
 def all_sessions(db: Database) -> Iterator[str]:
     """Every session of the root, also those without a snapshot: the catalogue's first, by id."""
-    seen: set[str] = set()
-    for info in db.sessions():
-        seen.add(info.id)
-        yield info.id
-    for which in _LOGS:
-        for session_id, _ in _stored(db.store, which):
-            if session_id not in seen:
-                seen.add(session_id)
-                yield session_id
+    return _ids(db, _LOGS)
 
 
 def all_ids(db: Database) -> Iterator[str]:
     """As `all_sessions`, and behind them the ids below which something is stored beside logs and snapshot
     alone: who died behind a value left that, and no session."""
+    return _ids(db, (*_LOGS, *_KEPT))
+
+
+def _ids(db: Database, folders: Iterable[str]) -> Iterator[str]:
+    """The sessions of the catalogue, by id, then whoever else has something in one of these folders; each
+    once."""
     seen: set[str] = set()
-    for session_id in all_sessions(db):
-        seen.add(session_id)
-        yield session_id
-    for folder in _KEPT:
-        for session_id, _ in _stored(db.store, folder):
-            if session_id not in seen:
-                seen.add(session_id)
-                yield session_id
+    stored = (session_id for folder in folders for session_id, _ in _stored(db.store, folder))
+    for session_id in chain((info.id for info in db.sessions()), stored):
+        if session_id not in seen:
+            seen.add(session_id)
+            yield session_id
 
 
 def changes(db: Database) -> dict[str, int | None]:

@@ -30,7 +30,7 @@ from itertools import islice
 from typing import Any
 
 from streams import keys, log, probe
-from streams.buckets.base import Blob
+from streams.buckets.base import Blob, Head
 from streams.clock import Clock
 from streams.errors import Corrupt, Damaged, Gap, Missing, NewerVersion
 from streams.log import Listing, Tail, Vanished
@@ -195,7 +195,7 @@ def _load(asked: _Asked) -> Loaded:
         try:
             return _loaded(asked, first, stored, _hydration(given, document))
         except PartLost as lost:
-            _check_same(store, sid, first.snapshot)
+            check_same(store, sid, first.snapshot)
             stored, problem = Stored(None, lost.problem), lost.problem
             return _loaded(asked, first, stored, _hydration(given, None))
     except (Gap, InputGone) as gap:
@@ -205,7 +205,7 @@ def _load(asked: _Asked) -> Loaded:
                 return _from_base(asked, first, stored, found, given, reason)
             except (Gap, InputGone, PartLost):
                 continue  # there is a hole above it, too
-        _check_same(store, sid, first.snapshot)
+        check_same(store, sid, first.snapshot)
         if problem is None:
             raise
         # With the logs whole it would not matter; as they are not, the snapshot is what is wrong.
@@ -237,7 +237,7 @@ def _from_base(
     return loaded
 
 
-def _check_same(store: Store, sid: str, snapshot: Blob | None) -> None:
+def check_same(store: Store, sid: str, snapshot: Blob | Head | None) -> None:
     """Raise Vanished where the snapshot was replaced while the logs were read: a deletion, or another
     checkpoint of a long log, may have come between."""
     now = store.get(keys.snapshot(sid))

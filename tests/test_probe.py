@@ -6,6 +6,16 @@ import logging
 from dataclasses import replace
 
 import pytest
+from lying import (
+    IgnoresConditions,
+    IgnoresIfMatch,
+    IgnoresStartAfter,
+    KeepsFraming,
+    RefusesConditions,
+    TakesNoIfMatch,
+    Unsorted,
+    WantsUnquoted,
+)
 
 from streams.buckets.memory import MemoryBucket
 from streams.errors import (
@@ -29,32 +39,6 @@ def store_of(bucket, *plan: Fault, threads: bool = True) -> Store:
     return Store(FaultyBucket(bucket, plan, trusted=False), clock, retries=Retries(attempts=3))
 
 
-class Unconditional(MemoryBucket):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        return super().put(key, data, nonce=nonce)
-
-
-class CreateOnly(MemoryBucket):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        if if_match is not None:
-            raise Unsupported("501")
-        return super().put(key, data, if_absent=if_absent, nonce=nonce)
-
-
-class WantsUnquoted(MemoryBucket):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        if if_match is not None:
-            if if_match.startswith('"'):
-                raise PreconditionFailed(key)
-            if_match = f'"{if_match}"'
-        return super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
-
-
-class ReplacesAnything(MemoryBucket):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        return super().put(key, data, if_absent=if_absent, nonce=nonce)
-
-
 class Racy(MemoryBucket):
     """Looks, and writes later: conditions hold for one caller at a time and for no two."""
 
@@ -62,17 +46,6 @@ class Racy(MemoryBucket):
         if "race" in key and if_absent:
             return super().put(key, data, nonce=nonce)
         return super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
-
-
-class Framing(MemoryBucket):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        return super().put(key, b"1\r\n" + data, if_absent=if_absent, if_match=if_match, nonce=nonce)
-
-
-class Unordered(MemoryBucket):
-    def list(self, prefix, *, after="", limit=1000):
-        page = super().list(prefix, after=after, limit=limit)
-        return type(page)(page.entries[::-1], page.more, page.resume, page.date_ms)
 
 
 class DirectoryBucket(MemoryBucket):
@@ -85,20 +58,6 @@ class DirectoryBucket(MemoryBucket):
         return type(page)(page.entries[::-1], page.more, page.resume, page.date_ms)
 
 
-class StandsStill(MemoryBucket):
-    """A listing that takes no start-after, and keeps to its limit."""
-
-    def list(self, prefix, *, after="", limit=1000):
-        return super().list(prefix, limit=limit)
-
-
-class RefusesConditions(MemoryBucket):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        if if_absent or if_match is not None:
-            raise Unsupported("501 NotImplemented")
-        return super().put(key, data, nonce=nonce)
-
-
 class IgnoresAfter(MemoryBucket):
     def list(self, prefix, *, after="", limit=1000):
         return super().list(prefix, limit=1000)
@@ -109,16 +68,16 @@ class IgnoresAfter(MemoryBucket):
     ("kind", "create", "replace", "exact", "listing", "etag"),
     [
         (MemoryBucket, True, True, True, True, "as-given"),
-        (Unconditional, False, False, True, True, "as-given"),
-        (CreateOnly, True, False, True, True, "none"),
+        (IgnoresConditions, False, False, True, True, "as-given"),
+        (TakesNoIfMatch, True, False, True, True, "none"),
         (WantsUnquoted, True, True, True, True, "unquoted"),
-        (ReplacesAnything, True, False, True, True, "as-given"),
+        (IgnoresIfMatch, True, False, True, True, "as-given"),
         (Racy, False, True, True, True, "as-given"),
-        (Framing, True, True, False, True, "as-given"),
-        (Unordered, True, True, True, False, "as-given"),
+        (KeepsFraming, True, True, False, True, "as-given"),
+        (Unsorted, True, True, True, False, "as-given"),
         (IgnoresAfter, True, True, True, False, "as-given"),
         (DirectoryBucket, True, True, True, False, "as-given"),
-        (StandsStill, True, True, True, False, "as-given"),
+        (IgnoresStartAfter, True, True, True, False, "as-given"),
         (RefusesConditions, False, False, True, True, "none"),
     ],
 )
@@ -217,7 +176,7 @@ def test_a_writer_probes_once_and_a_trusted_store_never() -> None:
 
 
 def test_what_could_not_be_read_again_is_not_written_down() -> None:
-    store = store_of(Framing())
+    store = store_of(KeepsFraming())
     MemoryBucket.put(store.bucket.inner, KEY, GOOD.encode())
     probe(store, store.clock)
     assert load(store) is None
@@ -227,7 +186,7 @@ def test_what_could_not_be_read_again_is_not_written_down() -> None:
 
 
 def test_a_store_without_conditions_is_refused_by_a_writer_each_time() -> None:
-    store = store_of(Unconditional())
+    store = store_of(IgnoresConditions())
     for _ in range(2):
         with pytest.raises(Unsupported):
             ensure(store)

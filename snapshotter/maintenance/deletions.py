@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
+from snapshotter.agreeing import Stored
+from snapshotter.tombstones import after_deletion
 from streams import log
 from streams.buckets.base import Written
-from streams.codec import decode_segment
 from streams.errors import PreconditionFailed
 from streams.records import Cursor
 
@@ -22,14 +23,11 @@ from .bench import Bench
 def newest_deletion(bench: Bench) -> tuple[Cursor, int] | None:
     """Where the newest deletion of the session stands in the out log, and the newest input that it spends;
     None where there is none. Raises Corrupt, Vanished, and what requests raise."""
-    places, _ = bench.places("out")
-    for place, blob in bench.read([place for place in reversed(places) if place.size]):
-        segment = decode_segment(blob.data, key=place.key)
-        if segment is not None and any(r.get("control") == "session-deleted" for r in segment.records):
-            spent = [r["for"] for r in segment.records if type(r.get("for")) is int]
-            header = segment.header
-            return Cursor(header.last, header.nonce, header.first), max(spent, default=0)
-    return None
+    document = after_deletion(bench.store, bench.sid)
+    if document is None:
+        return None
+    found = Stored(document, None)
+    return found.cursor, found.applied
 
 
 def is_outdated(bench: Bench, cursor: int) -> bool:

@@ -30,6 +30,7 @@ from snapshotter.core.inputs import InputLog
 from snapshotter.core.snapshot import decode, restore
 from snapshotter.core.tally import Tally
 from snapshotter.incoming import read_inputs
+from snapshotter.loading import check_same
 from snapshotter.sealing import Checkpoint
 from snapshotter.shelf import PartLost, Shelf
 from snapshotter.spans import maintained
@@ -108,14 +109,11 @@ def _exists(bench: Bench) -> Refused:
 def _state(store: Store, sid: str, name: str, turn: int | None) -> Fold:
     """The source's fold at the place of rest. Raises Refused, Gap, Corrupt, Missing; Vanished where its
     snapshot was replaced meanwhile, and what that had named may be gone."""
-    key = keys.snapshot(sid)
-    stood = store.head(key)
+    stood = store.head(keys.snapshot(sid))
     try:
         return _read(store, sid, name, turn)
-    except (Gap, Missing) as lost:
-        stands = store.head(key)
-        if (stands and stands.etag) != (stood and stood.etag):
-            raise Vanished(f"{key} was replaced while it was read: {lost}") from lost
+    except (Gap, Missing):
+        check_same(store, sid, stood)
         raise
 
 

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from lying import ForgetsNonces, IgnoresConditions, KeepsDeleted, KeepsFraming, RacyOnReuse, Unsorted
 
 from streams.buckets.memory import MemoryBucket
 from streams.errors import PreconditionFailed, Unreachable
@@ -17,16 +18,6 @@ ASSERTIONS = (AssertionError, PreconditionFailed)
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_the_contract(check: Check, backend: Any) -> None:
     check(backend.connect, backend.traits)
-
-
-class IgnoresConditions(MemoryBucket):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        return super().put(key, data, nonce=nonce)
-
-
-class ForgetsNonces(MemoryBucket):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        return super().put(key, data, if_absent=if_absent, if_match=if_match)
 
 
 class ChecksThenWrites(MemoryBucket):
@@ -45,18 +36,6 @@ class ChecksThenWrites(MemoryBucket):
         return super().put(key, data, nonce=nonce)
 
 
-class KeepsFraming(MemoryBucket):
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        framed = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
-        return super().put(key, framed, if_absent=if_absent, if_match=if_match, nonce=nonce)
-
-
-class ListsBackwards(MemoryBucket):
-    def list(self, prefix, *, after="", limit=1000):
-        page = super().list(prefix, after=after, limit=limit)
-        return type(page)(page.entries[::-1], page.more, page.resume, page.date_ms)
-
-
 class StopsAtThousand(MemoryBucket):
     def list(self, prefix, *, after="", limit=1000):
         page = super().list(prefix, after=after, limit=limit)
@@ -69,11 +48,6 @@ class UnquotesListedTags(MemoryBucket):
         return blob and type(blob)(
             blob.data, blob.etag.strip('"'), blob.nonce, blob.modified_ms, blob.date_ms
         )
-
-
-class KeepsDeleted(MemoryBucket):
-    def delete(self, key):
-        pass
 
 
 class ListsLate(MemoryBucket):
@@ -111,22 +85,6 @@ class CutsNames(MemoryBucket):
         return "/".join(segment[:255] for segment in super()._full(key).split("/"))
 
 
-class CreatesAgain(MemoryBucket):
-    """Whoever creates a key that was deleted once is told that it is theirs."""
-
-    def __init__(self):
-        super().__init__()
-        self.deleted: set[str] = set()
-
-    def delete(self, key):
-        self.deleted.add(key)
-        super().delete(key)
-
-    def put(self, key, data, *, if_absent=False, if_match=None, nonce=""):
-        if_absent = if_absent and key not in self.deleted
-        return super().put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
-
-
 @pytest.mark.parametrize(
     ("kind", "caught_by"),
     [
@@ -136,7 +94,7 @@ class CreatesAgain(MemoryBucket):
         (ChecksThenWrites, "one_racer_replaces"),
         (ForgetsNonces, "nonces_travel_with_the_object"),
         (KeepsFraming, "bytes_come_back_as_they_were"),
-        (ListsBackwards, "a_listing_is_ordered_bounded_and_resumable"),
+        (Unsorted, "a_listing_is_ordered_bounded_and_resumable"),
         (StopsAtThousand, "a_long_listing_misses_and_repeats_nothing"),
         (StopsAtThousand, "a_catalogue_over_folders_is_complete"),
         (UnquotesListedTags, "every_etag_serves_as_a_condition"),
@@ -146,7 +104,7 @@ class CreatesAgain(MemoryBucket):
         (ListsFoldersFirst, "folders_are_listed_in_byte_order"),
         (ReadsFolders, "a_key_is_no_folder"),
         (CutsNames, "long_names_are_kept"),
-        (CreatesAgain, "one_racer_creates_what_was_deleted"),
+        (RacyOnReuse, "one_racer_creates_what_was_deleted"),
     ],
 )
 def test_the_suite_catches_a_bucket_that_breaks_the_contract(kind, caught_by) -> None:
