@@ -180,11 +180,20 @@ class Database(Senders, Readers, HostDoor):
     ) -> None:
         """Create a session with an existing history, once.
 
+        One that was deleted is opened again. A deletion that is under way, or was broken off, is brought to
+        its end first: what is sent from here on is compared with nothing that it takes away.
+
         Raises Refused when it exists already, InvalidValue for a message that is none."""
         sid = self.sid(session_id)
         self._ensure()
         while True:
-            with self._session(session_id, sid, self.load(session_id)) as session, suppress(Fenced):
+            loaded = self.load(session_id)
+            if loaded.fold.deleted:
+                from .maintenance.deleting import bring_to_end
+
+                if bring_to_end(self, session_id, loaded.fold.inputs.applied_upto):
+                    loaded = self.load(session_id)
+            with self._session(session_id, sid, loaded) as session, suppress(Fenced):
                 # Fenced by another one, it exists; or it was deleted once more.
                 return sending.create(session, messages or [], state)
 

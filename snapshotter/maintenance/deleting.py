@@ -43,7 +43,7 @@ from snapshotter.spans import maintained
 from snapshotter.tombstones import tombstone
 from streams import claims, keys, log
 from streams.buckets.base import Blob, Broken, Entry
-from streams.codec import encode_segment
+from streams.codec import decode_segment, encode_segment
 from streams.errors import (
     Corrupt,
     Damaged,
@@ -82,6 +82,19 @@ def delete(db: Database, session_id: str, *, rules: Rules | None = None, dry_run
 def finish(bench: Bench) -> None:
     """Go on with a deletion beside which something was written; nothing where there is none any more."""
     restarting(lambda: _delete(bench, begin=False), _TRIES)
+
+
+def bring_to_end(db: Database, session_id: str, spent: int) -> bool:
+    """Go on with a deletion that is under way, or was broken off; `spent`: the newest input without effect.
+    False where it is through already: the in log says nothing any more of what it has spent."""
+    bench = Bench(db, session_id, "delete", None, dry_run=False)
+    places, _ = bench.places("in")
+    below = [place for place in places if place.first <= spent]
+    newest = bench.store.get(below[-1].key) if below else None
+    if not any(place.size for place in below[:-1]) and (newest is None or _is_spent(newest)):
+        return False
+    finish(bench)
+    return True
 
 
 def _delete(bench: Bench, *, begin: bool = True) -> Done:
@@ -132,8 +145,9 @@ def _found(bench: Bench) -> tuple[Fold, Cursor, int | None]:
 
 
 def _damaged(bench: Bench) -> tuple[Fold, Cursor, int | None]:
-    """The same of a session that does not boot here: from its newest out segment, and from what an import
-    has claimed. Raises Corrupt, where the newest is none and has others below it."""
+    """The same of a session that does not boot here: from its newest out segment, from what an import has
+    claimed, and the turn from the newest that tells one. Raises Corrupt, where the newest segment is none and
+    has others below it."""
     listing = log.newest(bench.store, "out", bench.sid, 1)
     if not (listing.entries and listing.entries[0].first == 1):
         log.check_newest(listing)
@@ -143,12 +157,38 @@ def _damaged(bench: Bench) -> tuple[Fold, Cursor, int | None]:
         header = segment.header
         position = Cursor(header.last, header.nonce, header.first)
         fold.cursor, fold.epoch = header.last, header.epoch or 0
-        fold.turn = max((r["turn"] for r in segment.records if type(r.get("turn")) is int), default=0)
         fold.deleted = any(r.get("control") == "session-deleted" for r in segment.records)
     if (claimed := _claimed(bench, "out")) > position.id:
         position = Cursor(claimed)
-    fold.inputs = InputLog(_claimed(bench, "in"))
+    fold.inputs, fold.turn = InputLog(_claimed(bench, "in")), _newest_turn(bench)
     return fold, position, listing.date_ms
+
+
+def _newest_turn(bench: Bench) -> int:
+    """The newest turn that the out log, or a checkpoint's name, tells of: turns go on from there, and no
+    checkpoint's name is ever used again. What cannot be read tells none."""
+    entries = bench.shelf(keys.checkpoints_prefix(bench.sid)).entries
+    named = max((name[1] for e in entries if (name := keys.parse_checkpoint(e.key)) is not None), default=0)
+    places, _ = bench.places("out")
+    newest = [place.key for place in reversed(places) if not place.vacant]
+    for start in range(0, len(newest), WINDOW):
+        window = newest[start : start + WINDOW]
+        blobs = bench.store.gather([partial(bench.store.get, key) for key in window])
+        for key, blob in zip(window, blobs, strict=True):
+            told = 0 if blob is None else _turn_in(key, blob)
+            if told:
+                return max(told, named)
+    return named
+
+
+def _turn_in(key: str, blob: Blob) -> int:
+    """The newest turn that a segment tells of; 0 where it tells none, or cannot be read."""
+    try:
+        segment = decode_segment(blob.data, key=key)
+    except Corrupt:
+        return 0
+    records = [] if segment is None else segment.records
+    return max((r["turn"] for r in records if type(r.get("turn")) is int), default=0)
 
 
 def _claimed(bench: Bench, which: Log) -> int:
@@ -255,12 +295,17 @@ def _spend(bench: Bench, number: int, owing: bool) -> None:
     blob = bench.store.get(key)
     if blob is None and not owing:
         return
-    if blob is not None and not isinstance(blob, Broken) and b'"kind":"deleted"}' in blob.data:
+    if blob is not None and _is_spent(blob):
         return
     bench.done.deleted += 1
     if not bench.done.dry_run:
         nonce = bench.store.clock.token()
         bench.store.put(key, encode_segment("in", [record], nonce=nonce), nonce=nonce)
+
+
+def _is_spent(blob: Blob) -> bool:
+    """Whether an input keeps its place, and nothing else."""
+    return not isinstance(blob, Broken) and b'"kind":"deleted"}' in blob.data
 
 
 def _blank(bench: Bench, doomed: Sequence[Place | Entry]) -> None:

@@ -416,3 +416,22 @@ def test_a_compaction_behind_a_deletion_that_was_killed_puts_nothing_into_its_se
         "session-deleted",
     ]
     check(place)
+
+
+def test_turns_go_on_where_the_newest_segment_tells_none(place: Place) -> None:
+    """A checkpoint's name has its turn, and the deletion leaves the name taken."""
+    session_of(place, 3)
+    trim(place.db, SID)
+    with place.db.boot(SID, claim=True, takeover=True):
+        pass  # the newest segment is a fence, and says nothing of turns
+    for key in (SNAPSHOT, *place.stored("checkpoints/")):
+        place.bucket.inner.put(key, b"{")
+    delete(place.db, SID)
+    place.db.create(SID)
+    place.send("u4")
+    place.answer("back")
+    assert fresh(place).peek(SID).fold.turn == 4
+    place.clock.advance(24 * HOURS)
+    trim(place.db, SID)
+    assert len([key for key, data in place.stored("checkpoints/").items() if data]) == 1
+    check(place)

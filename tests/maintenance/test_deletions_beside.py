@@ -13,7 +13,7 @@ from upkeep import HOURS, check, fresh, interrupted, killed_at
 
 from snapshotter.core.blocks import Sizes
 from snapshotter.maintenance import delete, gc, redact, trim
-from streams.errors import StreamError
+from streams.errors import Refused, StreamError
 
 
 def filled(place: Place, turns: int = 3) -> Place:
@@ -64,6 +64,32 @@ def test_of_two_redactions_neither_brings_back_what_the_other_took_away() -> Non
 def test_a_trim_beside_a_redaction_makes_no_checkpoint_of_what_was_redacted() -> None:
     redacts = lambda db: redact(db, SID, "u1", takeover=True)  # noqa: E731
     assert everywhere(lambda db: trim(db, SID), redacts, b"SECRET1") > 10
+
+
+def test_what_is_sent_once_the_session_is_open_again_is_answered_wherever_the_deletion_stands() -> None:
+    """Also a message that the deletion is about to take away, and that is sent once more."""
+    for number in range(1, 60):
+        place = filled(Place(), 1)
+        place.send("again")
+        opened: list[int] = []
+
+        def now(place: Place = place, opened: list[int] = opened) -> None:
+            other = fresh(place)
+            with suppress(Refused):  # not deleted yet
+                other.create(SID)
+                opened.append(other.send(SID, user("again")).id)
+
+        with suppress(StreamError):  # it lost, and says so
+            delete(interrupted(place, "", "", number, now), SID)
+        if opened:
+            assert [item.ids for item in fresh(place).peek(SID).pending] == [tuple(opened)], number
+            place.answer()
+            assert [m["id"] for m in fresh(place).history(SID)][:1] == ["again"], number
+            check(place)
+            place.clock.advance(24 * HOURS)
+        elif number > 20:
+            return
+    raise AssertionError("it never ends")
 
 
 @pytest.mark.parametrize("opened", [False, True])

@@ -70,6 +70,8 @@ class Case:
     """User message → when its redaction was acknowledged."""
     source: str = ""
     """The session that this one was forked from, or was to be."""
+    forking: float = math.inf
+    """When somebody first began to make it such a fork."""
     forked: bool = False
 
     def alone(self, who: str) -> bool:
@@ -85,6 +87,10 @@ class Case:
     def may_be_closed(self) -> bool:
         """Whether somebody asked for the session's end."""
         return self.wiped > -math.inf or any(send.kind == "close" for send in self.sends.values())
+
+    def half_redacted(self) -> bool:
+        """Whether somebody is about to redact a message, or was."""
+        return not self.redacting <= self.redacted.keys()
 
     def removed(self, question: str) -> bool:
         """Whether somebody asked for something that may take this message, or its answer, away: an edit or a

@@ -69,13 +69,15 @@ class Lives(ABC):
 
     def _forking(self, case: Case, event: Event) -> None:
         case.source = event["source"]
+        case.forking = min(case.forking, event["t"])
         self._inherit(case, self._cases[case.source])
 
     def _forked(self, case: Case, event: Event) -> None:
         """The new session shows what the other one had, and promises nothing of what was owed there."""
         source, case.forked = self._cases[event["source"]], True
         self._inherit(case, source)
-        done = [ended for ended in source.ended if ended["t"] < event["since"]]
+        # One that was broken off stands where it stood; who runs it again brings it to its end.
+        done = [ended for ended in source.ended if ended["t"] < min(event["since"], case.forking)]
         case.ended += [ended for ended in done if not source.removed(ended["question"])]
 
     @staticmethod
