@@ -100,8 +100,10 @@ def frame(
     prev: str | None = None,
     lease: int | None = None,
     rewritten: str | None = None,
+    compact: bool | None = None,
 ) -> bytes:
-    """The bytes of a segment whose records are encoded already and cover the ids `first` to `last`."""
+    """The bytes of a segment whose records are encoded already and cover the ids `first` to `last`.
+    `compact`: a compaction has been through all that stands below it."""
     body = b"\n".join([*lines, b""])
     fields = {
         "v": VERSION,
@@ -114,6 +116,7 @@ def frame(
         "prev": prev,
         "lease": lease,
         "rewritten": rewritten,
+        "compact": compact,
         "crc": crc32(body),
     }
     head = orjson.dumps({name: value for name, value in fields.items() if value is not None})[:-1]
