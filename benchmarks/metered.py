@@ -53,6 +53,7 @@ class MeteredBucket:
     """
 
     trusted = True
+    copies = False
 
     def __init__(
         self,

@@ -409,6 +409,11 @@ class Database(Senders, Readers, HostDoor):
         known = self._capabilities
         return "as-given" if known is None else known.etag if known.replace else "none"
 
+    def _copies(self) -> bool:
+        """Whether the store may copy by itself: it is known, or was found, to take that as a create."""
+        known = self._capabilities
+        return self._bucket.copies and (self._bucket.trusted if known is None else known.copy)
+
     def _ensure(self) -> None:
         """Before the first write: the store keeps what the engine needs, or Unsupported is raised."""
         if not self._known:

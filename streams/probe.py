@@ -8,6 +8,7 @@ the probe does what the engine does, on keys of its own:
     replace    If-Match replaces the named version alone, and of racing replacements exactly one wins
     exact      the bytes come back as they were (some stores keep a driver's upload framing)
     listing    keys come in ascending byte order, after a given one
+    copy       where the driver offers it: a copy is a create, and of the named version of its source alone
 
 A refusal (412) says nothing by itself: behind a proxy that repeats requests, who has written is told that
 it was refused. So the probe looks at what stands there then. Only a write that was done against its
@@ -19,14 +20,13 @@ Its keys are `probe/<token>-…`, and it deletes them whatever happens. Readers 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import orjson
 
-from streams.buckets.base import Written
 from streams.clock import Clock
 from streams.errors import (
     AccessDenied,
@@ -48,7 +48,12 @@ VERSION = 1
 RACERS = 3  # some real servers answer a fourth racer on one key only after seconds
 ROUNDS = 2
 _TRIES = 4
-_USUAL = {"plain": True, "refuses": False, "deep": False}  # what is written only where it is otherwise
+_USUAL = {
+    "plain": True,
+    "refuses": False,
+    "deep": False,
+    "copy": False,
+}  # what is written only where it is otherwise
 # What a driver's chunked upload looks like when a store keeps it, and bytes that no text codec leaves alone.
 _BODY = b"15\r\n{}\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n" + bytes(range(256))
 
@@ -60,6 +65,7 @@ class Capabilities:
     `checked_at` is epoch milliseconds by this machine's clock. `plain`: objects are named, overwritten and
     deleted as asked; the probe takes that for granted, `snapshotter doctor --deep` tries it. `refuses`: a
     conditional create is not ignored but refused as such (501). `deep`: found by the whole conformance suite.
+    `copy`: the store copies by itself, as a create.
     """
 
     create: bool
@@ -71,6 +77,7 @@ class Capabilities:
     plain: bool = True
     refuses: bool = False
     deep: bool = False
+    copy: bool = False
 
     def encode(self) -> bytes:
         found = {name: value for name, value in asdict(self).items() if _USUAL.get(name) is not value}
@@ -88,6 +95,7 @@ class Capabilities:
             plain=self.plain and other.plain,
             refuses=self.refuses or other.refuses,
             deep=self.deep or other.deep,
+            copy=self.copy and other.copy,
         )
 
 
@@ -224,6 +232,7 @@ def _probed(store: Store, clock: Clock) -> Capabilities:
             etag=etag,
             checked_at=clock.now_ms(),
             refuses=trial.refuses,
+            copy=create and trial.copies(),
         )
     finally:
         trial.clean()
@@ -303,6 +312,41 @@ class _Trial:
             return False
         return [e.key for e in found] == keys and [e.key for e in rest.entries] == keys[1:2]
 
+    def copies(self) -> bool:
+        """Whether a copy is a create. Nothing depends on it: what the store does not answer is a "no"."""
+        try:
+            return self._store.bucket.copies and self.steadily(self._copies)
+        except StreamError:
+            return False
+
+    def _copies(self) -> bool:
+        names = ("source", "gone", "made", "taken", "free", "raced")
+        source, gone, made, taken, free, raced = map(self._key, names)
+        etag = self._store.bucket.put(source, _BODY, nonce="0").etag
+        self._copied(source, made, etag)
+        stands, found = self._store.get(source), self._store.get(made)
+        if stands is None or found is None or (found.data, found.nonce) != (_BODY, stands.nonce):
+            return False
+        self._once(taken, b"1")
+        if self._copied(source, taken, etag) or not self._stands(taken, [b"1"]):
+            return False
+        self._once(source, b"2")
+        if any(self._copied(stale, free, etag) for stale in (source, gone)):
+            return False
+        if self._store.head(free) is not None:
+            return False
+        sources = {self._key(name): name.encode() for name in ("a", "b", "c")}
+        copy = self._store.bucket.copy
+        racers = {data: partial(copy, key, raced, self._once(key, data)) for key, data in sources.items()}
+        return self._one_of(raced, racers, if_absent=True)
+
+    def _copied(self, source: str, key: str, etag: str) -> bool:
+        """Whether the store says that it has copied."""
+        try:
+            return self._store.bucket.copy(source, key, etag)
+        except PreconditionFailed:
+            return False
+
     def _key(self, name: str) -> str:
         key = f"{self._prefix}{name}-{len(self._keys)}"
         self._keys.append(key)
@@ -333,20 +377,27 @@ class _Trial:
 
     def _one_wins(self, key: str, **condition: Any) -> bool:
         written = [f"racer {number}".encode() for number in range(RACERS)]
+        put = self._store.bucket.put
+        return self._one_of(
+            key, {data: partial(put, key, data, **condition) for data in written}, **condition
+        )
 
-        def racer(data: bytes) -> Written | StreamError:
+    def _one_of(self, key: str, racers: Mapping[bytes, Callable[[], object]], **condition: Any) -> bool:
+        """Whether one of these writes wins; each by what it writes."""
+
+        def run(racer: Callable[[], object]) -> object:
             try:
-                return self._store.bucket.put(key, data, **condition)
+                return racer()
             except (PreconditionFailed, Unsupported, Unreachable) as error:
                 return error
 
-        results = self._store.gather([partial(racer, data) for data in written], writes=True)
-        winners = sum(isinstance(result, Written) for result in results)
+        results = self._store.gather([partial(run, racer) for racer in racers.values()], writes=True)
+        winners = sum(not isinstance(result, StreamError) for result in results)
         unsettled = next((r for r in results if isinstance(r, Unreachable)), None)
         if winners == 0 and unsettled is not None:
             raise unsettled
         if winners == 0 and all(isinstance(result, PreconditionFailed) for result in results):
-            return self._stands(key, written, **condition)
+            return self._stands(key, [*racers], **condition)
         return winners == 1
 
 

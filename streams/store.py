@@ -41,6 +41,7 @@ from streams.encryption import MAGIC, no_key
 from streams.errors import (
     AccessDenied,
     PreconditionFailed,
+    StreamError,
     Throttled,
     Unknown,
     Unreachable,
@@ -200,11 +201,14 @@ class Store:
 
         return self._repeat(call, self.retries.write_deadline)
 
-    def copy(self, source: str, target: str, check: Callable[[bytes], object] = bytes) -> bool:
+    def copy(
+        self, source: str, target: str, check: Callable[[bytes], object] = bytes, *, inside: bool = False
+    ) -> bool:
         """Create `target` with what stands at `source`, as it was before where that copy is there already;
         False where nothing stands at `source`, or at either an object that a deletion emptied. `check`
-        raises where the bytes are not what was stored. (A copy that the store makes by itself is no create:
-        unanswered, it could land later, over a good one, with what has become of its source.)"""
+        raises where the bytes are not what was stored. `inside`: the store may copy by itself, unchecked."""
+        if inside and self._copied(source, target):
+            return True
         blob = self.get(source)
         if blob is None or not blob.data:
             return False
@@ -295,6 +299,18 @@ class Store:
         self.bucket.close()
 
     # --- inside -----------------------------------------------------------------------------------------
+
+    def _copied(self, source: str, target: str) -> bool:
+        """Whether the store has made the copy by itself. It is asked once: whatever else it answers, or does
+        not, the way through here settles, since either is a create of the same bytes and nonce. The version
+        is named, so that no copy lands of what a deletion has emptied meanwhile."""
+        head = self.head(source)
+        if head is None or not head.size:
+            return False
+        self._count("puts")
+        with suppress(StreamError):
+            return self.bucket.copy(source, target, head.etag)
+        return False
 
     def _count(self, verb: str) -> None:
         self.stats.add(verb)

@@ -18,8 +18,8 @@ BACKENDS = ["memory", "file", *(f"{driver}-{server}" for server in SERVERS for d
 
 TRAITS = {
     "memory": Traits(),
-    "file": Traits(nonces=False, long_keys=False),
-    "moto": Traits(racers=8, rounds=6, objects=1105),
+    "file": Traits(nonces=False, long_keys=False, copies=False),
+    "moto": Traits(racers=8, rounds=6, objects=1105, copies=False),
     # A fourth racer on one key may wait for seconds there, and its folders are not in byte order.
     "seaweed": Traits(racers=2, rounds=10, objects=1105, byte_order=False),
     # MinIO keeps names of 255 bytes, as the filesystem below it does.

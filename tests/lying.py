@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streams.buckets.base import Blob, Head, Page, Written
 from streams.buckets.memory import MemoryBucket
-from streams.errors import PreconditionFailed, Unsupported
+from streams.errors import AccessDenied, PreconditionFailed, Unreachable, Unsupported
 
 
 class Remote(MemoryBucket):
@@ -130,3 +130,105 @@ class KeepsDeleted(Remote):
 class FoldsCase(Remote):
     def _full(self, key):
         return super()._full(key).lower()
+
+
+class CopiesOver(Remote):
+    """A copy is no create here, whatever it is told."""
+
+    def copy(self, source, key, etag):
+        blob = self.get(source)
+        if blob is None:
+            return False
+        if blob.etag != etag:
+            raise PreconditionFailed(source)
+        self.put(key, blob.data, nonce=blob.nonce or "")
+        return True
+
+
+class CopiesOverAndSaysNo(CopiesOver):
+    def copy(self, source, key, etag):
+        there = self.head(key) is not None
+        copied = super().copy(source, key, etag)
+        if there:
+            raise PreconditionFailed(key)
+        return copied
+
+
+class CopiesOnlyOnceSaysAlways(Remote):
+    """Nothing is overwritten, and nobody is told."""
+
+    def copy(self, source, key, etag):
+        return self.head(key) is not None or super().copy(source, key, etag)
+
+
+class CopiesAnyVersion(Remote):
+    def copy(self, source, key, etag):
+        blob = self.get(source)
+        return blob is not None and super().copy(source, key, blob.etag)
+
+
+class CopiesNothing(Remote):
+    """What says where to copy from is not known here: it creates an empty object."""
+
+    def copy(self, source, key, etag):
+        self.put(key, b"", if_absent=True)
+        return True
+
+
+class CopiesWhatIsGone(Remote):
+    def copy(self, source, key, etag):
+        return self.head(source) is None or super().copy(source, key, etag)
+
+
+class ForgetsNoncesOfCopies(Remote):
+    def copy(self, source, key, etag):
+        blob = self.get(source)
+        copied = super().copy(source, key, etag)
+        self.put(key, blob.data)
+        return copied
+
+
+class CopiesAlike(Remote):
+    """Of copies that race for one key each is told that it won."""
+
+    def copy(self, source, key, etag):
+        blob = self.get(source)
+        if blob is not None and blob.data in (b"a", b"b", b"c"):
+            self.put(key, blob.data)
+            return True
+        return super().copy(source, key, etag)
+
+
+class RefusesCopies(Remote):
+    def copy(self, source, key, etag):
+        raise Unsupported("501 NotImplemented")
+
+
+class ForbidsCopies(Remote):
+    def copy(self, source, key, etag):
+        raise AccessDenied("403")
+
+
+class AnswersNoCopy(Remote):
+    def copy(self, source, key, etag):
+        raise Unreachable("500")
+
+
+class OffersNoCopy(Remote):
+    copies = False
+
+
+NO_CREATES_BY_COPY = [
+    CopiesOver,
+    CopiesOverAndSaysNo,
+    CopiesOnlyOnceSaysAlways,
+    CopiesAnyVersion,
+    CopiesNothing,
+    CopiesWhatIsGone,
+    ForgetsNoncesOfCopies,
+    CopiesAlike,
+    RefusesCopies,
+    ForbidsCopies,
+    AnswersNoCopy,
+    OffersNoCopy,
+]

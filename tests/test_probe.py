@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from lying import (
+    NO_CREATES_BY_COPY,
     IgnoresConditions,
     IgnoresIfMatch,
     IgnoresStartAfter,
@@ -86,7 +87,11 @@ def test_the_probe_finds_what_a_store_keeps(kind, create, replace, exact, listin
     store = store_of(inner, threads=threads)
     found = probe(store, store.clock)
     refuses = kind is RefusesConditions
-    assert found == Capabilities(create, replace, exact, listing, etag, found.checked_at, refuses=refuses)
+    copy = create and exact
+    expected = Capabilities(
+        create, replace, exact, listing, etag, found.checked_at, refuses=refuses, copy=copy
+    )
+    assert found == expected
     assert [e.key for e in MemoryBucket.list(inner, "").entries] == [KEY] * exact, "a probe key was left"
     assert load(store) == (found if exact else None)
 
@@ -105,14 +110,25 @@ def test_the_real_backends_pass(backend) -> None:
     require(found)
 
 
-@pytest.mark.parametrize("number", range(1, 25))
+@pytest.mark.parametrize("kind", NO_CREATES_BY_COPY)
+def test_a_store_whose_copies_are_no_creates_is_asked_for_none(kind) -> None:
+    inner = kind()
+    store = store_of(inner, threads=False)
+    found = probe(store, store.clock)
+    assert found == replace(GOOD, checked_at=found.checked_at)
+    assert [e.key for e in inner.list("").entries] == [KEY]
+
+
+@pytest.mark.parametrize(
+    ("verb", "number"), [*(("put", n) for n in range(1, 32)), *(("copy", n) for n in range(1, 8))]
+)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [lambda: Unreachable("cut"), lambda: Throttled("slow")])
-def test_a_reply_lost_anywhere_changes_no_answer(number, when, error) -> None:
+def test_a_reply_lost_anywhere_changes_no_answer(verb, number, when, error) -> None:
     inner = MemoryBucket()
-    store = store_of(inner, Fault("put", nth=number, when=when, error=error), threads=False)
+    store = store_of(inner, Fault(verb, nth=number, when=when, error=error), threads=False)
     found = probe(store, store.clock)
-    assert found == Capabilities(True, True, True, True, "as-given", found.checked_at)
+    assert found == Capabilities(True, True, True, True, "as-given", found.checked_at, copy=True)
     assert [e.key for e in inner.list("").entries] == [KEY]
 
 
@@ -199,7 +215,7 @@ def test_the_stored_form() -> None:
     )
     assert decode(GOOD.encode()) == GOOD
     assert decode(GOOD.encode()[:-1] + b',"later":1}') == GOOD
-    for changes in ({"plain": False}, {"refuses": True, "create": False}, {"deep": True}):
+    for changes in ({"plain": False}, {"refuses": True, "create": False}, {"deep": True}, {"copy": True}):
         told = replace(GOOD, **changes)
         assert decode(told.encode()) == told
     with pytest.raises(NewerVersion, match="version 2"):
@@ -225,6 +241,8 @@ def test_of_two_findings_what_either_misses_is_missing() -> None:
         GOOD, create=False, listing=False, plain=False, refuses=True, deep=True, etag="none", checked_at=2
     )
     assert GOOD.less(worse) == replace(worse, etag="as-given", checked_at=1)
+    copying = replace(GOOD, copy=True)
+    assert (copying.less(GOOD), GOOD.less(copying), copying.less(copying)) == (GOOD, GOOD, copying)
     assert worse.less(GOOD) == worse
     assert GOOD.less(replace(GOOD, replace=False, exact=False)) == replace(GOOD, replace=False, exact=False)
 
@@ -266,7 +284,7 @@ class RepeatingRacy(Repeating):
 def test_a_refusal_proves_nothing_but_a_second_success_does(kind, create) -> None:
     store = store_of(kind(), threads=False)
     found = probe(store, store.clock)
-    assert found == Capabilities(create, True, True, True, "as-given", found.checked_at)
+    assert found == Capabilities(create, True, True, True, "as-given", found.checked_at, copy=create)
 
 
 def test_a_store_that_refuses_every_create_is_not_taken_for_one_that_ignores_conditions() -> None:

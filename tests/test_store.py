@@ -17,6 +17,7 @@ from streams.errors import (
     Throttled,
     Unknown,
     Unreachable,
+    Unsupported,
     WrongEndpoint,
 )
 from streams.store import RequestStats, Retries, Store
@@ -248,6 +249,49 @@ def test_without_nonces_the_bytes_are_compared(stored: bytes, ours: bool) -> Non
     else:
         with pytest.raises(PreconditionFailed):
             store.put_once("a", b"1", if_absent=True, nonce="n")
+
+
+def test_a_copy_by_the_store_is_two_requests_and_brings_no_bytes_here() -> None:
+    store, bucket, _ = make()
+    bucket.inner.put("a", b"12", nonce="n")
+    assert store.copy("a", "b", inside=True)
+    assert bucket.verbs() == ["head", "copy"]
+    assert store.stats.snapshot() == RequestStats(heads=1, puts=1, round_trips=2)
+    copied = bucket.inner.get("b")
+    assert (copied.data, copied.nonce) == (b"12", "n")
+
+
+@pytest.mark.parametrize("when", ["before", "after", "late"])
+@pytest.mark.parametrize("error", [lambda: Unreachable("cut"), throttled, denied, lambda: Unsupported("501")])
+def test_a_copy_that_the_store_does_not_answer_well_is_settled_by_the_way_through_here(when, error) -> None:
+    store, bucket, _ = make(Fault("copy", when=when, error=error))
+    bucket.inner.put("a", b"12", nonce="n")
+    assert store.copy("a", "b", inside=True)
+    assert bucket.verbs()[:4] == ["head", "copy", "get", "put"]
+    assert all(isinstance(result, PreconditionFailed) for result in bucket.land())
+    copied = bucket.inner.get("b")
+    assert (copied.data, copied.nonce) == (b"12", "n")
+
+
+def test_of_copies_that_others_make_each_is_a_success_and_anything_else_is_left_alone() -> None:
+    store, bucket, _ = make()
+    bucket.inner.put("a", b"12", nonce="n")
+    bucket.inner.put("copied", b"12", nonce="n")
+    bucket.inner.put("another", b"21", nonce="m")
+    assert store.copy("a", "copied", inside=True)
+    assert not store.copy("a", "another", inside=True)
+    assert bucket.inner.get("another").data == b"21"
+    assert not store.copy("nothing", "b", inside=True)
+
+
+def test_a_copy_that_lands_when_its_source_was_emptied_makes_nothing() -> None:
+    store, bucket, _ = make(Fault("copy", when="late"))
+    bucket.inner.put("a", b"12", nonce="n")
+    bucket.hook = lambda asked, _: asked.verb == "copy" and bucket.inner.put("a", b"")
+    assert not store.copy("a", "b", inside=True)
+    (landed,) = bucket.land()
+    assert isinstance(landed, PreconditionFailed)
+    assert bucket.inner.get("b") is None
 
 
 def test_a_conditional_write_takes_exactly_one_condition() -> None:

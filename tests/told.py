@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from snapshotter.telemetry import Telemetry
 
-VERBS = {"get": "GET", "head": "HEAD", "put": "PUT", "list": "LIST", "delete": "DELETE"}
+VERBS = {"get": "GET", "head": "HEAD", "put": "PUT", "copy": "COPY", "list": "LIST", "delete": "DELETE"}
 
 
 class Told:

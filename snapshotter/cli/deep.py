@@ -9,6 +9,7 @@ says what follows where it fails:
     exact       objects come back as they were written, whole
     listing     listings are complete, ordered, resumable and never old
     plain       objects are named, overwritten and deleted as asked
+    copy        the store copies by itself, as a create; without it the bytes take the way through here
     (none)      what the engine does without, and what that costs
 
 What fails takes its guarantee from what the probe found, and that is stored, so the engine does what the
@@ -45,6 +46,7 @@ _UNREPLACED = (
 _UNLISTED = "the newest part of a log may not be found, and sessions may be missed"
 _ALTERED = "stored history cannot be read back"
 _TORN = "whoever reads an object while it is replaced may get neither the old one nor the new"
+_UNCOPIED = "a fork reads and writes each block and value, where the store could copy it"
 _NOT_PLAIN = "what is stored is not where it should be, or not what it should be"
 _UNDATED = (
     "whether another worker is alive is judged by this machine's clock or by waiting, and maintenance takes "
@@ -66,6 +68,7 @@ BEARINGS: dict[str, tuple[str, str]] = {
     "deletes_are_final_and_repeatable": ("plain", _NOT_PLAIN),
     "an_unconditional_put_overwrites": ("plain", _NOT_PLAIN),
     "a_copy_has_the_bytes_and_the_nonce": ("plain", _NOT_PLAIN),
+    "a_copy_by_the_store_is_a_create": ("copy", _UNCOPIED),
     "the_store_dates_its_answers": (
         "",
         _UNDATED,
@@ -224,6 +227,8 @@ def _not_asked(guarantee: str, probed: Capabilities) -> str:
         return "the store refuses the conditional creates with which it begins"
     if probed.etag == "none" and guarantee == "replace":
         return "the store takes no If-Match at all"
+    if not probed.copy and guarantee == "copy":
+        return "the store does not copy as a create, so nothing is asked of it"
     return ""
 
 
@@ -256,6 +261,7 @@ def _kept(found: Contract, probed: Capabilities) -> Capabilities:
         exact=probed.exact and "exact" not in failed,
         listing=probed.listing and "listing" not in failed,
         plain="plain" not in failed,
+        copy=probed.copy and "copy" not in failed,
         deep=True,
     )
 
@@ -271,7 +277,7 @@ def _judge(found: Contract, kept: Capabilities, *, trusted: bool) -> tuple[Verdi
         return "refused", f"the engine does not write to this store: {lacking}"
     if lacking is not None:
         return "unfenced", _ONLY_UNFENCED
-    silent = [f.name for f in found.findings if f.state == "not answered" and f.guarantee]
+    silent = [f.name for f in found.findings if f.state == "not answered" and f.guarantee not in ("", "copy")]
     if silent:
         return "open", f"not settled, since the store did not answer: {', '.join(silent)}; run it again"
     return "fenced", _FENCED

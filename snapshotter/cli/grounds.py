@@ -144,6 +144,7 @@ class _Part:
         self.url = inner.url
         self.room = inner.room - len(root)
         self.trusted = inner.trusted
+        self.copies = inner.copies
 
     def get(self, key: str) -> Blob | None:
         self._count("gets")
@@ -170,6 +171,11 @@ class _Part:
         except (InvalidId, AccessDenied, CredentialsExpired):
             self._grounds.never(self._root + key)
             raise
+
+    def copy(self, source: str, key: str, etag: str) -> bool:
+        self._grounds.writes(self._root + key)
+        self._count("puts")
+        return self._inner.copy(self._root + source, self._root + key, etag)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         self._count("lists")

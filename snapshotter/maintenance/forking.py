@@ -14,7 +14,8 @@ Until 4 whoever looks finds a log with a hole, and no empty session; with the ch
 rebuilt. A fork that was broken off is run again; what was sent meanwhile is owed in the new session. The
 claim comes first, since gc keeps all of a session that has a log and no snapshot: no copy is tidied away
 before it is named. Each is a create, and nothing is ever written over one: a request that lands late changes
-nothing, whatever became of the source.
+nothing, whatever became of the source. That holds of a copy that the store makes by itself, too: it is asked
+for as a create, of the version that was looked at, and only where the store is known, or was found, to do so.
 """
 
 from __future__ import annotations
@@ -233,10 +234,12 @@ def _own_fence(bench: Bench, out: list[Place]) -> Segment | None:
 
 
 def _copy(bench: Bench, copies: list[tuple[str, str]]) -> None:
-    """Create what is not there yet. Raises Vanished where a source is gone, or a target was emptied."""
+    """Create what is not there yet; by the store itself where a copy of its own is a create. Raises Vanished
+    where a source is gone, or a target was emptied."""
+    inside = bench.db._copies()
     for start in range(0, len(copies), WINDOW):
         window = copies[start : start + WINDOW]
-        calls = [partial(bench.store.copy, *pair, partial(_check, pair[0])) for pair in window]
+        calls = [partial(bench.store.copy, *pair, partial(_check, pair[0]), inside=inside) for pair in window]
         found = bench.store.gather(calls, writes=True)
         for (source, _), copied in zip(window, found, strict=True):
             if not copied:

@@ -12,6 +12,9 @@ The contract, which the shipped conformance suite checks for every backend:
   PreconditionFailed. `put(if_match=etag)` replaces only the version with this ETag; an absent key or
   another version is PreconditionFailed. Without either it overwrites (allowed for the probe alone).
 * A successful put is durable and visible to every later call.
+* `copy`, where `copies` says that there is one, is such a create, of the version of the source that has the
+  ETag given: it makes the same bytes and the same nonce, or it changes nothing. So one that lands late can
+  do no more than what was asked for.
 * `list` shows keys in ascending byte order, strictly after `after`, at most `limit` of them.
 * A request whose outcome is not known (time-out, cut connection, 409, 5xx, a short body) raises
   Unreachable; a request to slow down raises Throttled.
@@ -117,6 +120,12 @@ class Bucket(Protocol):
         """True where conditional writes are known to hold (memory, file, AWS), so no probe is needed."""
         ...
 
+    @property
+    def copies(self) -> bool:
+        """True where `copy` may be asked for. Where the bucket is `trusted` it is known to be a create; else the
+        probe has to find that."""
+        ...
+
     def get(self, key: str) -> Blob | None: ...
 
     def head(self, key: str) -> Head | None: ...
@@ -131,6 +140,12 @@ class Bucket(Protocol):
         nonce: str = "",
     ) -> Written:
         """Write the object. `nonce` travels as object metadata and comes back from `get` and `head`."""
+        ...
+
+    def copy(self, source: str, key: str, etag: str) -> bool:
+        """Create `key` with what stands at `source`, whose bytes do not come this way; False where nothing
+        stands there. Raises PreconditionFailed where `key` is taken, or the source is not the version `etag`;
+        Unsupported where the bucket does not copy."""
         ...
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page: ...

@@ -18,8 +18,10 @@ the folder can still swap one in between the look and the use; give such people 
 
 Differences from an object store: no nonce is kept (a link has no lost replies; the request layer
 compares bytes instead); a listing has no ETags ("") because they are MD5s of content; names longer
-than the filesystem takes (255 bytes a segment) are refused with InvalidId. Where the filesystem ignores case
-(macOS, as it is delivered), ids that differ in case alone are one session. Use a local filesystem.
+than the filesystem takes (255 bytes a segment) are refused with InvalidId; it does not copy by itself, since
+a link would bear the date of its source, by which maintenance judges ages, and be damaged along with it.
+Where the filesystem ignores case (macOS, as it is delivered), ids that differ in case alone are one session.
+Use a local filesystem.
 """
 
 from __future__ import annotations
@@ -70,6 +72,7 @@ class FileBucket:
     """
 
     trusted = True
+    copies = False
 
     def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
         self._root = Path(path).absolute()
@@ -120,6 +123,9 @@ class FileBucket:
                 self._synced.clear()  # somebody removed a folder; the next attempt makes it again
                 raise
         return Written(_etag(data), self._clock.now_ms())
+
+    def copy(self, source: str, key: str, etag: str) -> bool:  # noqa: ARG002 - see the top of this file
+        raise Unsupported("a folder does not copy by itself")
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         folder = prefix.rpartition("/")[0]

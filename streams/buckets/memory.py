@@ -44,6 +44,7 @@ class MemoryBucket:
     """
 
     trusted = True
+    copies = True
 
     def __init__(
         self,
@@ -95,6 +96,16 @@ class MemoryBucket:
                 insort(self._space.order, full)
             self._space.objects[full] = Blob(bytes(data), etag, nonce or None, now, None)
         return Written(etag, now)
+
+    def copy(self, source: str, key: str, etag: str) -> bool:
+        # A version's bytes never change, so that the look and the create need not be one.
+        blob = self.get(source)
+        if blob is None:
+            return False
+        if blob.etag != etag:
+            raise PreconditionFailed(f"{source} is not the version {etag}")
+        self.put(key, blob.data, if_absent=True, nonce=blob.nonce or "")
+        return True
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         full = self._root + check_listing(prefix)

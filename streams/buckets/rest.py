@@ -6,20 +6,22 @@ Headers are read by lower-case names, from any mapping that has them so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 from xml.etree import ElementTree as ET
 
 from streams.buckets.base import Blob, Entry, Head, Page, Written
-from streams.buckets.names import check_listing
-from streams.buckets.remote import META_NONCE, date_of, iso_of, not_s3
+from streams.buckets.names import check_listing, check_path
+from streams.buckets.remote import META_NONCE, date_of, error_for, iso_of, not_s3
 from streams.buckets.serverside import ServerSide
 from streams.errors import PreconditionFailed
 
 Headers = Mapping[str, str]
 NO_KEY = frozenset({"NoSuchKey"})
 _NONCE = f"x-amz-meta-{META_NONCE}"
+_CODE = re.compile(rb"<Code>(\w+)</Code>")
 
 
 class Answer(Protocol):
@@ -88,6 +90,17 @@ class RestOperations:
         self._server_side.check(answer.headers, f"PUT {key}")
         return written_of(answer.headers, f"PUT {key}")
 
+    @property
+    def copies(self) -> bool:
+        return self._server_side.copies
+
+    def copy(self, source: str, key: str, etag: str) -> bool:
+        headers = copy_headers(f"/{self._bucket}/{self._root}{check_path(source, 'the key')}", etag)
+        answer = self._request("PUT", key, headers=headers, absent=NO_KEY)
+        if answer is not None:
+            check_copied(answer.data, f"COPY {source}")
+        return answer is not None
+
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         def ask(query: dict[str, str]) -> tuple[bytes, str | None]:
             answer = self._request("GET", None, query=query)
@@ -110,6 +123,20 @@ def put_headers(*, if_absent: bool, if_match: str | None, nonce: str) -> dict[st
     if if_match is not None:
         headers["If-Match"] = if_match
     return headers
+
+
+def copy_headers(source: str, etag: str) -> dict[str, str]:
+    """What a PUT says that creates a copy of this version of `source` (`/bucket/key`). Sources: Amazon S3 API
+    reference, CopyObject; user guide, *Conditional writes*."""
+    return {"x-amz-copy-source": quote(source), "x-amz-copy-source-if-match": etag, "If-None-Match": "*"}
+
+
+def check_copied(data: bytes, what: str) -> None:
+    """Raise the typed error of a copy that failed when it was under way, which is answered 200 with the error
+    in its body; and WrongEndpoint where the answer is none to a copy, but to an empty PUT."""
+    if b"<CopyObjectResult" not in data:
+        code = _CODE.search(data)
+        raise error_for(500, code[1].decode(), what) if code else not_s3(what)
 
 
 def written_of(headers: Headers, what: str) -> Written:

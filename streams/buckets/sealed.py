@@ -22,7 +22,8 @@ header that rotted (Corrupt) from a key that lacks (WrongKey); the key check tel
 object. Neither is a secret, and neither is what is relied on: the tag is.
 
 Everything else is the bucket's own and stays as it was: names, ETags, dates, conditions, and the write's
-nonce, which is random and which a HEAD has to answer.
+nonce, which is random and which a HEAD has to answer. No copy is made by the store: it would not open under its
+other name.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from streams import claims
 from streams.buckets.base import Blob, Broken, Bucket, Entry, Head, Page, Written
 from streams.buckets.through import Through
 from streams.encryption import ID_BYTES, KEY_BYTES, MAGIC, Encryption, is_key_id
-from streams.errors import Corrupt, NewerVersion, StreamError, Unreachable, WrongKey
+from streams.errors import Corrupt, NewerVersion, StreamError, Unreachable, Unsupported, WrongKey
 
 VERSION = 1
 HEADER = 80
@@ -69,6 +70,8 @@ class SealedBucket(Through):
     was sealed with; Unreachable where the source of keys fails. The bytes of an object that was altered,
     swapped, cut or put there without the key raise Corrupt (see `Broken`). `entropy` makes the nonces.
     """
+
+    copies = False
 
     def __init__(
         self,
@@ -108,6 +111,9 @@ class SealedBucket(Through):
     ) -> Written:
         stored = self._closed(key, data)
         return self.inner.put(key, stored, if_absent=if_absent, if_match=if_match, nonce=nonce)
+
+    def copy(self, source: str, key: str, etag: str) -> bool:  # noqa: ARG002 - as `copies` says
+        raise Unsupported(f"{key}: a copy of what was sealed for {source} would not open")
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         page = self.inner.list(prefix, after=after, limit=limit)

@@ -7,9 +7,9 @@
                                 otherwise, and keeps it; a header, since not every store takes a trailer
 
 All are headers, the same for every driver. A store that does not know them ignores them, and would keep plain
-bytes where nobody expects it: so each answer to a put has to say that it encrypted, else it is Unsupported
-(to a copy not every store says it). Listing and deleting need nothing. Sources: Amazon S3 API reference,
-PutObject, GetObject and HeadObject.
+bytes where nobody expects it: so each answer to a put has to say that it encrypted, else it is Unsupported.
+To a copy not every store says it, so where anything is asked for, nothing is copied by the store. Listing and
+deleting need nothing. Sources: Amazon S3 API reference, PutObject, GetObject and HeadObject.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ class ServerSide:
         key = self.customer_key
         if key is not None and (type(key) is not bytes or len(key) != 32 or self.sse):
             raise InvalidValue("customer_key is 32 bytes, and takes the place of sse", path="customer_key")
+
+    @property
+    def copies(self) -> bool:
+        """Whether objects may be copied by the store: see the top of this file."""
+        return self == NOTHING
 
     def headers(self, operation: Operation, data: bytes = b"") -> dict[str, str]:
         """What a request says besides; `data`: what a put sends. Names are in lower case."""

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from streams.buckets.base import Blob, Bucket, Head, Page, Written
 
 T = TypeVar("T")
-Verb = Literal["get", "head", "put", "list", "delete"]
+Verb = Literal["get", "head", "put", "copy", "list", "delete"]
 
 
 class Through:
@@ -29,6 +29,10 @@ class Through:
     def trusted(self) -> bool:
         return self.inner.trusted
 
+    @property
+    def copies(self) -> bool:
+        return self.inner.copies
+
     def get(self, key: str) -> Blob | None:
         return self._through("get", key, lambda: self.inner.get(key))
 
@@ -48,6 +52,9 @@ class Through:
             return self.inner.put(key, data, if_absent=if_absent, if_match=if_match, nonce=nonce)
 
         return self._through("put", key, call, len(data))
+
+    def copy(self, source: str, key: str, etag: str) -> bool:
+        return self._through("copy", key, lambda: self.inner.copy(source, key, etag))
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         return self._through("list", prefix, lambda: self.inner.list(prefix, after=after, limit=limit))

@@ -28,6 +28,7 @@ from streams.errors import (
     NewerVersion,
     Unknown,
     Unreachable,
+    Unsupported,
     WrongKey,
 )
 from streams.store import Retries, Store
@@ -80,7 +81,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ca
         return seal(inner, root=f"{prefix}/")
 
     # Who wins a race is the inner bucket's business, and held to elsewhere.
-    traits = TRAITS[name.rpartition("-")[2]]
+    traits = replace(TRAITS[name.rpartition("-")[2]], copies=False)
     yield connect, replace(traits, racers=min(traits.racers, 8), rounds=min(traits.rounds, 30), objects=250)
     for bucket in opened:
         bucket.close()
@@ -127,6 +128,19 @@ def test_the_layout_is_what_is_written_down() -> None:
     opened = bucket.get("in/s/1.jsonl")
     assert opened is not None
     assert opened.data == b"hello"
+
+
+def test_the_store_makes_no_copy_that_would_not_open() -> None:
+    inner = MemoryBucket()
+    bucket = seal(inner)
+    store = Store(bucket, FakeClock())
+    etag = bucket.put("a", b"data").etag
+    assert inner.copies
+    assert not bucket.copies
+    with pytest.raises(Unsupported):
+        bucket.copy("a", "b", etag)
+    assert store.copy("a", "b", inside=True)
+    assert read(bucket, "b") == b"data"
 
 
 # --- what is done to objects ---------------------------------------------------------------------------

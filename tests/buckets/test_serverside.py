@@ -109,6 +109,16 @@ def test_a_checksum_is_a_header_of_each_put_and_the_body_is_plain(driver: str, n
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("side", [CUSTOMER, ServerSide(sse="AES256"), ServerSide(checksum="crc32")])
+def test_where_the_store_is_asked_for_more_it_does_not_copy_by_itself(driver: str, side: ServerSide) -> None:
+    """Not every store says of a copy that it was encrypted."""
+    for asked, copies in ((side, False), (serverside.NOTHING, True), (ServerSide(), True)):
+        bucket = opened(driver, "http://127.0.0.1:1", asked)
+        assert bucket.copies is copies
+        bucket.close()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_without_a_wish_nothing_is_said(driver: str, stub: Stub) -> None:
     stub.answers = [found(b"")]
     bucket = opened(driver, stub.url, serverside.NOTHING)

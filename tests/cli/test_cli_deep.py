@@ -79,7 +79,7 @@ def keys_of(bucket: MemoryBucket) -> list[str]:
 
 def test_every_check_has_its_bearing() -> None:
     assert BEARINGS.keys() == CHECKS.keys()
-    guarantees = {"", "create", "replace", "exact", "listing", "plain"}
+    guarantees = {"", "create", "replace", "exact", "listing", "plain", "copy"}
     assert {guarantee for guarantee, _ in BEARINGS.values()} == guarantees
     assert all(means for _, means in BEARINGS.values())
 

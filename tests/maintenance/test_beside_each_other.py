@@ -201,7 +201,7 @@ def test_a_copy_that_a_bit_flipped_in_is_not_written() -> None:
     class Through:
         """Everything but `copy`."""
 
-        url, room, trusted = inner.url, inner.room, inner.trusted
+        url, room, trusted, copies = inner.url, inner.room, inner.trusted, False
         head, put, list, delete, close = inner.head, inner.put, inner.list, inner.delete, inner.close
 
         def get(self, key: str) -> Blob | None:
@@ -215,9 +215,9 @@ def test_a_copy_that_a_bit_flipped_in_is_not_written() -> None:
     db = Database(Through(), place.clock, sizes=place.db._sizes)
     copy = Store.copy
 
-    def copying(store: Store, source: str, target: str, check: Any) -> bool:
+    def copying(store: Store, source: str, target: str, check: Any, *, inside: bool) -> bool:
         flipping.remove(source)
-        return copy(store, source, target, check)
+        return copy(store, source, target, check, inside=inside)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "copy", copying)

@@ -121,15 +121,17 @@ def test_a_fork_beside_a_redaction_of_its_source_is_whole(place: Place, prefix: 
     check(place, "copy")
 
 
-def test_a_copy_of_an_emptied_object_is_none(place: Place) -> None:
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_copy_of_an_emptied_object_is_none(place: Place, inside: bool) -> None:
     store = Store(MemoryBucket(place.clock, space=place.space), place.clock)
     store.put("values/a", b"")
-    assert not store.copy("values/a", "values/b")
+    assert not store.copy("values/a", "values/b", inside=inside)
+    assert store.head("values/b") is None
     store.put("values/a", b"full", nonce="n")
-    assert store.copy("values/a", "values/b")
-    assert store.copy("values/a", "values/b"), "it is there already"
+    assert store.copy("values/a", "values/b", inside=inside)
+    assert store.copy("values/a", "values/b", inside=inside), "it is there already"
     store.put("values/b", b"")
-    assert not store.copy("values/a", "values/b")
+    assert not store.copy("values/a", "values/b", inside=inside)
 
 
 def test_a_value_whose_reply_was_lost_and_that_was_emptied_is_written_again(place: Place) -> None:

@@ -23,6 +23,13 @@ from streams.testing.faults import Call, Fault, FaultyBucket
 NEW = "fork"
 
 
+@pytest.fixture(autouse=True, params=[True, False], ids=["by-the-store", "through-here"])
+def inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the store copies by itself."""
+    monkeypatch.setattr(MemoryBucket, "copies", request.param)
+    return bool(request.param)
+
+
 @pytest.fixture(params=["plain", "blocks"])
 def place(request: pytest.FixtureRequest) -> Place:
     made = Place() if request.param == "plain" else tiny()
@@ -76,7 +83,7 @@ def test_nothing_is_shared(place: Place) -> None:
     check(place, NEW)
 
 
-def test_what_is_sealed_is_created_and_never_overwritten() -> None:
+def test_what_is_sealed_is_created_and_never_overwritten(inside: bool) -> None:
     place = tiny()
     session(place, 7)
     fork(place.db, SID, NEW)
@@ -88,14 +95,18 @@ def test_what_is_sealed_is_created_and_never_overwritten() -> None:
     copied = [key for key in place.stored(f"blocks/{NEW}/") if key.replace(NEW, SID) in place.stored("")]
     assert copied
     place.bucket.inner.put(copied[0], b"")
-    assert not place.db.store.copy(copied[0].replace(NEW, SID), copied[0])
+    assert not place.db.store.copy(copied[0].replace(NEW, SID), copied[0], inside=inside)
     assert place.stored(copied[0]) == {copied[0]: b""}
 
 
 def test_a_copy_that_lands_when_the_source_was_deleted_changes_nothing() -> None:
     place = tiny()
     session(place, 4)
-    late = [Fault(verb="put", key=f"{kind}/{NEW}/", when="late", seconds=5) for kind in ("blocks", "values")]
+    late = [
+        Fault(verb=verb, key=f"{kind}/{NEW}/", when="late", seconds=5)
+        for verb in ("put", "copy")
+        for kind in ("blocks", "values")
+    ]
     bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), late, clock=place.clock)
     fork(Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes), SID, NEW)
     delete(fresh(place), SID)
@@ -104,6 +115,18 @@ def test_a_copy_that_lands_when_the_source_was_deleted_changes_nothing() -> None
     assert place.stored("") == seen
     assert len(fresh(place).history(NEW)) == 8
     check(place, NEW)
+
+
+def test_blocks_and_values_take_the_way_that_the_store_offers(inside: bool) -> None:
+    place = tiny()
+    session(place, 4)
+    before = len(place.bucket.calls)
+    fork(place.db, SID, NEW)
+    asked = place.bucket.calls[before:]
+    sealed = [call.verb for call in asked if call.key.startswith((f"blocks/{NEW}/", f"values/{NEW}/"))]
+    assert len(sealed) >= 3
+    assert set(sealed) == {"copy" if inside else "put"}
+    assert ("head" in {call.verb for call in asked if call.key.startswith(f"values/{SID}/")}) is inside
 
 
 @pytest.mark.parametrize("act", ["delete", "redact"])

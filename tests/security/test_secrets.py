@@ -70,6 +70,7 @@ VERBS: dict[str, Callable[[Bucket], Any]] = {
     "head": lambda bucket: bucket.head("in/s/1"),
     "put": lambda bucket: bucket.put("in/s/1", b"x", if_absent=True, nonce="n"),
     "replace": lambda bucket: bucket.put("in/s/1", b"x", if_match='"e"', nonce="n"),
+    "copy": lambda bucket: bucket.copy("in/s/1", "in/t/1", '"e"'),
     "list": lambda bucket: bucket.list("in/s/"),
     "delete": lambda bucket: bucket.delete("in/s/1"),
 }

@@ -261,6 +261,7 @@ class SmallBucket:
     url = "small:"
     room = 1024
     trusted = True
+    copies = False
 
     def __init__(self, small: SmallWorld, process: Process) -> None:
         self._small = small

@@ -94,6 +94,7 @@ class Simulation(Cast):
             seed=plan.seed,
             without=frozenset((item[1], item[2]) for item in without if item[0] == "fault"),
             trusted=plan.trusted,
+            copies=plan.seed % 2 == 0,
             trace=self.rows if trace else None,
         )
         allowed = {"Unsupported"} if plan.weather.unfenced else set[str]()

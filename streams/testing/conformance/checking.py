@@ -22,6 +22,7 @@ class Traits:
     `racers` threads race `rounds` times. `objects` is the size of the long listing. `nonces`: object
     metadata is kept. `byte_order`: listings are in byte order across folders as well as within one.
     `long_keys`: keys may be as long as the bucket's `room` says, in one name of 900 bytes if need be.
+    `copies`: the store copies by itself, as a create.
     """
 
     racers: int = 16
@@ -30,6 +31,7 @@ class Traits:
     nonces: bool = True
     byte_order: bool = True
     long_keys: bool = True
+    copies: bool = True
 
 
 Check = Callable[[Connect, Traits], None]

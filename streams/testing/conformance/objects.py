@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from streams.buckets.base import Bucket
 from streams.clock import SystemClock
+from streams.errors import PreconditionFailed, Unsupported
 from streams.store import Store
 
-from .checking import Connect, Traits, check, names
+from .checking import Connect, Traits, check, names, refused
 
 
 @check
@@ -154,3 +156,36 @@ def a_copy_has_the_bytes_and_the_nonce(connect: Connect, traits: Traits) -> None
     found = store.get("c/target")
     assert found is not None
     assert found.data == b"\x00bytes\r\n", "a source that is not there leaves the target alone"
+
+
+@check
+def a_copy_by_the_store_is_a_create(connect: Connect, traits: Traits) -> None:
+    """Of exactly the version that is named. A backend that is known not to keep this has to break it."""
+    if traits.copies:
+        _creates_copies(connect(), traits)
+        return
+    try:
+        _creates_copies(connect(), traits)
+    except (AssertionError, PreconditionFailed, Unsupported):
+        return
+    raise AssertionError("its copies are creates, and of the version that is named")
+
+
+def _creates_copies(bucket: Bucket, traits: Traits) -> None:
+    source, other = "c/of%20and.more", "c/other"
+    etag = bucket.put(source, b"\x00bytes\r\n", nonce="n1").etag
+    assert bucket.copy(source, "c/made", etag)
+    made = bucket.get("c/made")
+    assert made is not None
+    assert (made.data, made.nonce) == (b"\x00bytes\r\n", "n1" if traits.nonces else None)
+    taken = bucket.put(other, b"another").etag
+    refused(lambda: bucket.copy(source, other, etag))
+    refused(lambda: bucket.copy(source, "c/free", taken))
+    bucket.put(source, b"")
+    refused(lambda: bucket.copy(source, "c/free", etag))
+    bucket.delete(source)
+    assert not bucket.copy(source, "c/free", etag), "nothing stands at the source"
+    assert names(bucket, "c/") == ["c/made", other]
+    found = bucket.get(other)
+    assert found is not None
+    assert found.data == b"another"

@@ -78,14 +78,18 @@ class Weather:
 _STEADY = ("latency", "dates", "nonces", "resolution_ms", "unfenced")
 FAULTS = tuple(field.name for field in fields(Weather) if field.name not in _STEADY)
 """What may go wrong with a request, in the order in which it is drawn."""
-_WRITES = frozenset({"twice", "rot"})
-_READS = frozenset({"short", "flip", "cut"})
+_OF_VERBS: dict[str, tuple[Verb, ...]] = {
+    "twice": ("put", "copy"),
+    "rot": ("put",),
+    **dict.fromkeys(("short", "flip", "cut"), ("get",)),
+}
 
 Struck = tuple[str, int, str]  # the process, the number of its request, the fault
 
 
 class SimStore:
     """The store of a world. `clock` is its own (Date, Last-Modified); `weather` may change at any time.
+    `copies`: it copies by itself.
 
     `without` names faults that do not happen, by (process, request). `trace`, where it is a list, gets a row
     for each request. `struck` lists what went wrong, `calls` counts requests.
@@ -99,6 +103,7 @@ class SimStore:
         seed: object = 0,
         without: frozenset[tuple[str, int]] = frozenset(),
         trusted: bool = True,
+        copies: bool = False,
         trace: list[tuple[Any, ...]] | None = None,
     ) -> None:
         self.world = world
@@ -108,6 +113,7 @@ class SimStore:
         self.seed = seed
         self.without = without
         self.trusted = trusted
+        self.copies = copies
         self.trace = trace
         self.calls = 0
         self.struck: list[Struck] = []
@@ -134,6 +140,17 @@ class SimStore:
             data = flipped(data, rot)
             self.rotten.append(key)
         return self.inner.put(key, data, **condition)
+
+    def copy(self, source: str, key: str, etag: str) -> bool:
+        """The effect of a copy."""
+        if source in self.rotten:
+            self.rotten.append(key)
+        if not self.weather.unfenced:
+            return self.inner.copy(source, key, etag)
+        blob = self.inner.get(source)
+        if blob is not None:
+            self.inner.put(key, blob.data, nonce=blob.nonce or "")
+        return blob is not None
 
     def told(self, found: Any) -> Any:
         """What is answered, as far as this store tells it."""
@@ -202,6 +219,7 @@ class SimBucket:
         self.process = process
         self.calls: list[Call] = []
         self.trusted = store.trusted
+        self.copies = store.copies
         self._dice = random.Random(f"{store.seed}/{process.name}/weather")  # noqa: S311 - see Process
         self._acts: dict[tuple[int, When], Callable[[], object]] = {}
 
@@ -230,6 +248,9 @@ class SimBucket:
 
         found: Written = self._do("put", key, effect)
         return found
+
+    def copy(self, source: str, key: str, etag: str) -> bool:
+        return bool(self._do("copy", key, lambda _: self.store.copy(source, key, etag)))
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
         found: Page = self._do(
@@ -322,9 +343,7 @@ class SimBucket:
 
 
 def _fits(fault: str, call: Call) -> bool:
-    if fault in _WRITES:
-        return call.verb == "put"
-    return call.verb == "get" if fault in _READS else True
+    return fault not in _OF_VERBS or call.verb in _OF_VERBS[fault]
 
 
 def _away(why: str) -> Unreachable:
