@@ -122,8 +122,8 @@ class Bucket(Protocol):
 
     @property
     def copies(self) -> bool:
-        """True where `copy` may be asked for. Where the bucket is `trusted` it is known to be a create; else the
-        probe has to find that."""
+        """True where `copy` may be asked for. Where the bucket is `trusted` it is known to be a create; else
+        the probe has to find that."""
         ...
 
     def get(self, key: str) -> Blob | None: ...

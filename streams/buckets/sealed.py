@@ -22,8 +22,8 @@ header that rotted (Corrupt) from a key that lacks (WrongKey); the key check tel
 object. Neither is a secret, and neither is what is relied on: the tag is.
 
 Everything else is the bucket's own and stays as it was: names, ETags, dates, conditions, and the write's
-nonce, which is random and which a HEAD has to answer. No copy is made by the store: it would not open under its
-other name.
+nonce, which is random and which a HEAD has to answer. No copy is made by the store: it would not open under
+its other name.
 """
 
 from __future__ import annotations
