@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 from blocky import LARGE, session, tiny
 from chat_samples import AT_ONCE, SID, Place, call, first_turn, user, write_all
+from lying import NO_CREATES_BY_COPY, Remote
 from upkeep import HOURS, Killed, check, fresh, interrupted, killed_at, picture, session_of
 
 from snapshotter import Corrupt, Gap, InvalidValue, Refused
@@ -127,6 +128,20 @@ def test_blocks_and_values_take_the_way_that_the_store_offers(inside: bool) -> N
     assert len(sealed) >= 3
     assert set(sealed) == {"copy" if inside else "put"}
     assert ("head" in {call.verb for call in asked if call.key.startswith(f"values/{SID}/")}) is inside
+
+
+@pytest.mark.parametrize("kind", [Remote, *NO_CREATES_BY_COPY])
+def test_a_store_that_is_not_known_copies_where_the_probe_has_found_that_it_creates(
+    kind: type[Remote], inside: bool
+) -> None:
+    place = tiny()
+    session(place, 4)
+    bucket = FaultyBucket(kind(place.clock, space=place.space), clock=place.clock)
+    fork(Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes), SID, NEW)
+    by_the_store = [call.key for call in bucket.calls if call.verb == "copy" and f"/{NEW}/" in call.key]
+    assert bool(by_the_store) is (inside and kind is Remote)
+    assert fresh(place).history(NEW) == fresh(place).history(SID)
+    check(place, NEW)
 
 
 @pytest.mark.parametrize("act", ["delete", "redact"])
