@@ -113,6 +113,7 @@ _GUARANTEES = {
     "exact": "exact bytes",
     "listing": "complete listings in order",
     "plain": "names or copies as asked",
+    "copy": "copies that are creates",
 }
 _WITHOUT = {
     "nonces_travel_with_the_object": "metadata",
@@ -129,9 +130,12 @@ def lacking(found: dict[str, Any]) -> str:
     where that is unusual."""
     failed = [f for f in found.get("contract", ()) if f["state"] in ("fails", "not answered")]
     lost = {f["guarantee"] for f in failed}
+    known = found.get("capabilities") or {}
+    if known.get("create") and not known.get("copy"):
+        lost.add("copy")
     names = [words for guarantee, words in _GUARANTEES.items() if guarantee in lost]
     names += [_WITHOUT[f["check"]] for f in failed if not f["guarantee"]]
-    if (found.get("capabilities") or {}).get("etag") == "unquoted":
+    if known.get("etag") == "unquoted":
         names.append(UNQUOTED)
     if found.get("message"):
         names.append(found["message"].replace("|", "/"))

@@ -114,7 +114,9 @@ def test_what_a_server_lacks_in_words(compatibility) -> None:
     words = ("conditional replace", "complete listings in order", "dates", compatibility.UNQUOTED)
     assert compatibility.lacking(FOUND) == ", ".join(words)
     assert compatibility.lacking({"error": "unreachable", "message": "a|b"}) == "a/b"
-    assert compatibility.lacking({**FOUND, "contract": [], "capabilities": {"etag": "as-given"}}) == "–"
+    for copy, lacks in ((True, "–"), (False, "copies that are creates")):
+        known = {"etag": "as-given", "create": True, "copy": copy}
+        assert compatibility.lacking({**FOUND, "contract": [], "capabilities": known}) == lacks
 
 
 def test_every_check_that_nothing_hangs_on_has_its_word(compatibility) -> None:
