@@ -314,11 +314,18 @@ class Session(Scribe):
         return False
 
     def _look_again(self) -> bool:
-        """Read the inputs that came meanwhile; True when there were any."""
-        self._looked, found = True, False
+        """Read the inputs that came meanwhile, up to the message that the next turn answers; True when there
+        were any. What came after that is read behind its turn, or by its watcher: to ask for one input more,
+        which is mostly not there, would be a request for each turn."""
+        found = False
         while (record := next_input(self.store, self.sid, self.fold.inputs.last + 1)) is not None:
             self.fold.feed(record)
             found = True
+            if self._choosing.one_by_one:
+                self.replan()
+                if moves.next_step(self.plan) == "item" and self.plan.pending[0].kind == "message":
+                    return True
+        self._looked = True
         self.replan()
         return found
 

@@ -81,6 +81,39 @@ def test_a_crash_between_two_messages_leaves_the_others_owed(place: Place) -> No
     assert [start["inputs"] for start in place.controls("turn-start")] == [[1], [2], [3]]
 
 
+def test_a_message_that_waits_costs_one_look_and_what_stands_behind_it_none(place: Place) -> None:
+    """A worker that stays asks for as many inputs as there are, and once more at the end."""
+    place.send("u1")
+    asked: list[str] = []
+    with place.db.boot(SID, receipt=place.send("u2")) as session:
+        for turn in session.turns():
+            with turn:
+                write_all(turn, saying("yes"))
+            if turn.number == 2:
+                place.send("u3")
+                place.send("u4")
+                place.bucket.hook = lambda call, when: (
+                    asked.append(call.key) if (call.verb, when) == ("get", "before") else None
+                )
+    assert asked == [keys.segment("in", SID, number) for number in (3, 4, 5)]
+    assert [texts[-1] for role, texts in shape(place.db.history(SID)) if role == "assistant"] == ["yes"] * 4
+
+
+@pytest.mark.parametrize("overlap", ["merge", "latest"])
+def test_messages_that_overlap_are_read_together(place: Place, overlap: str) -> None:
+    place.send("u1")
+    answered: list[list[int]] = []
+    with place.db.boot(SID, overlap=overlap) as session:
+        for turn in session.turns():
+            with turn:
+                write_all(turn, saying("yes"))
+            answered.append([record["id"] for record in turn.inputs])
+            if len(answered) == 1:
+                place.send("u2")
+                place.send("u3")
+    assert answered == [[1], [2, 3] if overlap == "merge" else [3]]
+
+
 def test_an_input_that_arrives_during_a_turn_is_the_next_turn(place: Place) -> None:
     place.send("u1")
     seen = []

@@ -146,6 +146,7 @@ class Choosing:
         self._session = session
         self._hook = hook
         self._overlap = overlap
+        self.one_by_one = overlap == "queue"  # what is owed behind the first message does not matter yet
         self._cause = cause
         self._order: list[tuple[int, ...]] = []
         self._asked = False
