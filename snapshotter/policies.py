@@ -7,6 +7,8 @@
     maintainer   compacts, trims, deletes, redacts,  all of the root, and nothing beside it
                  forks, imports, runs `doctor`
 
+A copy that the store makes by itself (a fork's) is a read of one object and a write of the other.
+
 The table below is what the engine was seen to request, and tests run each role under its policy on a server
 that evaluates it. Names are as telling as reads, so listing is bound to the same folders by a condition on
 `s3:prefix`; that also lets a store say "absent" (404) where it would else say "forbidden" (403).
