@@ -60,7 +60,8 @@ class Accumulator(Draft):
         self.at = -1
         self.strict = strict
         self._report = report
-        self._final = {index for index, part in enumerate(self._parts[:frozen_parts]) if is_settled(part)}
+        frozen = self._parts[:frozen_parts]
+        self._final = {index for index, part in enumerate(frozen) if is_settled(part)} if frozen else set()
         self._fast: dict[str, tuple[str, str, Mapping[str, list[str]]]] = {
             "text-delta": ("id", "delta", self._texts),
             "reasoning-delta": ("id", "delta", self._reasonings),
@@ -76,10 +77,10 @@ class Accumulator(Draft):
     def take(self, chunk: Any) -> bool:
         """As `apply`, a chunk that `append` did not take."""
         self.at += 1
-        if not self.strict and type(chunk) is dict and type(chunk.get("type")) is str and is_sound(chunk):
-            accepted: Chunk | None = chunk
-        else:
-            accepted = self._accept(chunk)
+        kind = chunk.get("type") if type(chunk) is dict and not self.strict else None
+        if type(kind) is str and is_sound(kind, chunk):
+            return _HANDLERS[kind](self, chunk)
+        accepted = self._accept(chunk)
         if accepted is None:
             return False
         return _HANDLERS.get(accepted["type"], Accumulator._data)(self, accepted)
@@ -87,8 +88,8 @@ class Accumulator(Draft):
     def append(self, chunk: Any) -> bool:
         """The fast way: apply the chunk if it is a plain delta of an open part. False: nothing was done."""
         try:
-            if len(chunk) == 3:
-                name, field, open_parts = self._fast[chunk["type"]]
+            if len(chunk) == 3 and (found := self._fast.get(chunk["type"])) is not None:
+                name, field, open_parts = found
                 piece = chunk[field]
                 if type(piece) is str:
                     open_parts[chunk[name]].append(piece)
@@ -157,11 +158,14 @@ class Accumulator(Draft):
 
     def _start_block(self, chunk: Chunk) -> bool:
         kind, ident = chunk["type"], chunk["id"]
-        part: Part = {"type": "text"} if kind.startswith("text") else {"type": "reasoning", "id": ident}
-        part.update(text="", state="streaming")
+        part: Part
+        if kind.startswith("text"):
+            blocks, part = self._texts, {"type": "text", "text": "", "state": "streaming"}
+        else:
+            part = {"type": "reasoning", "id": ident, "text": "", "state": "streaming"}
+            blocks = self._reasonings
         if "providerMetadata" in chunk:
             part["providerMetadata"] = chunk["providerMetadata"]
-        blocks = self._block(kind)
         if ident in blocks:
             self._settle_text(blocks[ident])
         blocks[ident] = Open(len(self._parts))
@@ -186,11 +190,15 @@ class Accumulator(Draft):
         block = self._block(chunk["type"]).pop(chunk["id"], None)
         if block is None:
             return self._orphan(chunk, "id", "start")
-        self._settle_text(block)
-        changes = {key: chunk[key] for key in ("providerMetadata",) if key in chunk}
+        part = dict(self._parts[block.place])
+        if len(block) > 1:
+            part["text"] = mend_text("".join(block))
+        part["state"] = "done"
+        if "providerMetadata" in chunk:
+            part["providerMetadata"] = chunk["providerMetadata"]
         if "citations" in chunk and chunk["type"] == "text-end":
-            changes["citations"] = chunk["citations"]
-        self._patch(block.place, state="done", **changes)
+            part["citations"] = chunk["citations"]
+        self._parts[block.place] = part
         return True
 
     # -- tools -----------------------------------------------------------------------------------
@@ -200,7 +208,8 @@ class Accumulator(Draft):
         index = self._step_calls.get((call, dynamic))
         if self._replays(index, chunk):
             return False
-        self._detach(call)
+        if self._streaming:
+            self._detach(call)
         encoding: Part = {"inputEncoding": chunk["inputEncoding"]} if "inputEncoding" in chunk else {}
         index = self._move(index, chunk, chunk["toolName"], dynamic, "input-streaming", encoding)
         stream = Input(index, "", chunk, chunk["toolName"], dynamic)
@@ -274,7 +283,7 @@ class Accumulator(Draft):
 
     def _replays(self, index: int | None, chunk: Chunk) -> bool:
         """Whether the chunk would change what an earlier turn or attempt settled."""
-        if index not in self._final:
+        if not self._final or index not in self._final:
             return False
         self._say("replayed", f"{chunk['type']} {self._parts[index].get('toolCallId')}")
         return True
@@ -282,7 +291,8 @@ class Accumulator(Draft):
     def _change(self, index: int, chunk: Chunk, how: Callable[[Part, Chunk], Part]) -> bool:
         if self._replays(index, chunk):
             return False
-        self._detach(str(self._parts[index].get("toolCallId")))
+        if self._streaming:
+            self._detach(str(self._parts[index].get("toolCallId")))
         late = index < self.frozen_parts and is_interrupted(self._parts[index])
         self._parts[index] = how(self._unmarked(index), chunk)
         if late and is_settled(self._parts[index]):
@@ -295,7 +305,7 @@ class Accumulator(Draft):
         return self.apply_start(chunk, reset=True)
 
     def _start_step(self, _chunk: Chunk) -> bool:
-        for call in list(self._streaming):
+        for call in tuple(self._streaming):
             self._detach(call)
         self._parts.append({"type": "step-start"})
         self._step = len(self._parts)

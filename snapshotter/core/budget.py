@@ -2,7 +2,8 @@
 
 The *ledger* is kept by the fold as it goes: each record adds to it, so nothing is ever scanned twice, and a
 boot from a snapshot knows as much as one from the whole log. It forgets everything at a turn-complete of
-any status but `interrupted`, which is where snapshots are taken.
+any status but `interrupted`, which is where snapshots are taken. So most chunks of a log are told for
+nothing: those that are replayed are only put aside, and counted once that matters.
 
     attempt        from a turn-start to the next; it ended by death, or let go (`released`)
     credit         a durable milestone; a delta: the first of an attempt, then once per 5 s of record time
@@ -26,6 +27,7 @@ ATTEMPT_WORK = 100
 CREDIT_MS = 5_000
 LONGEST_GAP_MS = 45_000
 LONGEST_BACKOFF_S = 256.0
+_ASIDE = 2_048
 OUT_OF_MEMORY = "out_of_memory"
 
 # A sub-agent's progress, told to its parent's turn, earns what a delta earns.
@@ -126,7 +128,6 @@ class Claim:
 class Ledger:
     """What the records since the last turn-complete (but `interrupted`) say of the newest turn's incident."""
 
-    attempts: list[Attempt] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     inputs: set[int] = field(default_factory=set)
     messages: set[str] = field(default_factory=set)
@@ -134,6 +135,8 @@ class Ledger:
     cause: str | None = None
     error: str | None = None  # of the newest release that says one
     next_credit: int = 0  # record time from which the next delta earns one
+    aside: list[tuple[Any, Any]] = field(default_factory=list)  # times and chunks that are not counted yet
+    _attempts: list[Attempt] = field(default_factory=list)
     _claim: Claim | None = None
     _live: Attempt | None = None
     _last: int = 0
@@ -148,18 +151,19 @@ class Ledger:
     ) -> None:
         """A turn-start. `again`: the next attempt of the open turn. `running`: calls of the message that it
         continues which a person has granted."""
+        self._count()
         self._followed(record)
         mode = record.get("mode", "fresh")
         self._end(mode)
         taken = set(inputs)
         if not again and not self._belongs(mode, taken, record.get("messageId")):
-            self.attempts, self.inputs, self.messages, self.first_turn = [], set(), set(), turn
+            self._attempts, self.inputs, self.messages, self.first_turn = [], set(), set(), turn
             self._step_settled, self.error = False, None
         self.inputs |= taken
         self._named(record.get("messageId"))
         self._last = _time(record, self._last)
         self._live = Attempt(self._last)
-        self.attempts.append(self._live)
+        self._attempts.append(self._live)
         self.next_credit = 0
         self._calls = dict.fromkeys(running, False)
         if not again or "clientTools" in record:
@@ -169,7 +173,7 @@ class Ledger:
     def _belongs(self, mode: str, taken: set[int], message_id: Any) -> bool:
         """True when a new turn goes on with the incident of the interrupted ones before it. One that brings
         a new message, an edit or a regenerate has a budget of its own."""
-        if not self.attempts:
+        if not self._attempts:
             return False
         if mode == "continue":
             return message_id in self.messages
@@ -184,26 +188,32 @@ class Ledger:
         if status != "interrupted":
             self.reset()
             return
+        self._count()
         self._named(message_id)
         self._end(None)
 
     def reset(self) -> None:
         """Nothing before this counts."""
-        self.attempts, self.claims, self._claim = [], [], None
+        if self.aside:
+            told = (ts for ts, chunk in reversed(self.aside) if type(ts) is int and type(chunk) is dict)
+            self._last = next(told, self._last)
+            self.aside.clear()
+        self._attempts, self.claims, self._claim = [], [], None
         self.inputs, self.messages, self.first_turn = set(), set(), 0
         self.cause = self.error = self._live = None
         self._calls, self._step_settled = {}, False
 
     def _end(self, next_mode: str | None) -> None:
         """The newest attempt is over."""
-        if self.attempts and self.attempts[-1].next_mode is None:
-            self.attempts[-1].next_mode = next_mode
-            self.attempts[-1].waited = self.waits
+        if self._attempts and self._attempts[-1].next_mode is None:
+            self._attempts[-1].next_mode = next_mode
+            self._attempts[-1].waited = self.waits
         self._live = None
 
     @property
     def waits(self) -> bool:
         """True when the newest attempt asked a person, or a client, and has no answer."""
+        self._count()
         return any(self._calls.values())
 
     def release(self, record: Record) -> None:
@@ -217,6 +227,7 @@ class Ledger:
 
     def fence(self, record: Record) -> None:
         """Somebody took the log over; with `why=boot` it is a claim."""
+        self._count()
         self._followed(record)
         self._live = None
         if record.get("why") == "boot":
@@ -236,6 +247,7 @@ class Ledger:
 
     def touch(self, record: Record, *, heartbeat: bool = False) -> None:
         """Any other control record."""
+        self._count()
         if not heartbeat:
             self._followed(record)
         self._pass(_time(record, self._last))
@@ -248,7 +260,7 @@ class Ledger:
 
     # -- chunks -------------------------------------------------------------------------------------
 
-    def delta(self, ts: Any, kind: str) -> None:
+    def _delta(self, ts: Any, kind: str) -> None:
         """A plain delta, or a packed run of them, which counts as one."""
         now = ts if type(ts) is int else self._last
         self._pass(now)
@@ -257,22 +269,30 @@ class Ledger:
             self._live.fleeting += kind == "tool-input-delta"
             self._credit()
 
-    def quiet(self) -> tuple[int, int]:
-        """Deltas from the first of these record times up to the second, if time does not run back, earn
-        nothing and leave no gap that is capped: `quiet_until` the newest says as much as each of them."""
-        steady = self._last >= self.next_credit - CREDIT_MS
-        return (self._last, self.next_credit) if steady else (self._last, 0)
-
-    def quiet_until(self, ts: int) -> None:
-        if ts != self._last:
-            self._pass(ts)
-
     def chunk(self, ts: Any, chunk: Record) -> None:
         """A chunk of the open turn."""
+        self._count()
+        self._chunk(ts, chunk)
+
+    def _count(self) -> None:
+        """Count what was put aside."""
+        if not self.aside:
+            return
+        for ts, chunk in self.aside:
+            if type(chunk) is dict:
+                self._chunk(ts, chunk)
+        self.aside.clear()
+
+    def trim(self) -> None:
+        """Hold no more than a few thousand chunks that are not counted."""
+        if len(self.aside) > _ASIDE:
+            self._count()
+
+    def _chunk(self, ts: Any, chunk: Record) -> None:
         kind = chunk.get("type")
         kind = kind if type(kind) is str else ""
         if kind in _DELTAS:
-            self.delta(ts, kind)
+            self._delta(ts, kind)
             return
         self._pass(ts if type(ts) is int else self._last)
         if kind in _STARTS:
@@ -309,6 +329,12 @@ class Ledger:
             attempt.settled = attempt.credits
 
     # -- what is asked of it --------------------------------------------------------------------------
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """The attempts of the incident, the oldest first."""
+        self._count()
+        return self._attempts
 
     def claimed(self, oldest: int, run: str | None) -> int:
         """How many claims count for an item whose oldest input this is; one's own does not."""

@@ -85,7 +85,10 @@ def any_waits(message: Message, client_tools: Collection[str] | None = None) -> 
 
 
 def any_unsettled(message: Message) -> bool:
-    return any(is_call(part) and not is_settled(part) for part in parts_of(message))
+    for part in parts_of(message):
+        if isinstance(part, dict) and "toolCallId" in part and is_call(part) and not is_settled(part):
+            return True
+    return False
 
 
 def with_part(message: Message, index: int, part: Part) -> Message:

@@ -271,10 +271,27 @@ def _whose(chunk: Chunk) -> str:
     return ""
 
 
-def is_sound(chunk: Chunk) -> bool:
-    """Whether it is of a type that `FIELDS` has, and each of its fields is what that says. The chunk has a
-    `type` that is text."""
-    fields = FIELDS.get(chunk["type"])
+# Type → its required texts, its other required fields, and how many fields a chunk has with only these.
+_QUICK: Final = {
+    kind: (
+        tuple(name for name, check in required.items() if check is _text),
+        frozenset(name for name, check in required.items() if check is _any),
+        len(required) + 1,
+    )
+    for kind, (required, _) in FIELDS.items()
+    if {_text, _any}.issuperset(required.values())
+}
+
+
+def is_sound(kind: str, chunk: Chunk) -> bool:
+    """Whether a chunk's type, `kind`, is one that `FIELDS` has, and each of its fields is what that says."""
+    quick = _QUICK.get(kind)
+    if quick is not None and len(chunk) == quick[2]:  # nothing but what is required, as nearly all are
+        for name in quick[0]:
+            if type(chunk.get(name)) is not str:
+                return False
+        return not quick[1] or quick[1].issubset(chunk)
+    fields = FIELDS.get(kind)
     return fields is not None and _has_all(chunk, *fields)
 
 

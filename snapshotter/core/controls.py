@@ -24,9 +24,13 @@ _TYPES: Final[dict[str, type]] = {
 
 def mended(record: Record) -> tuple[Record, list[str]]:
     """The control record without fields of a wrong type, and the names of those (nulls not counted)."""
+    for name, value in record.items():
+        kind = _TYPES.get(name)
+        if kind is not None and type(value) is not kind:
+            break
+    else:
+        return record, []
     wrong = [name for name, kind in _TYPES.items() if name in record and type(record[name]) is not kind]
-    if not wrong:
-        return record, wrong
     kept = {name: value for name, value in record.items() if name not in wrong}
     return kept, [name for name in wrong if record[name] is not None]
 

@@ -26,7 +26,7 @@ class Open(list[str]):
     __slots__ = ("place",)
 
     def __init__(self, place: int, text: str = "") -> None:
-        super().__init__((text,))
+        self.append(text)
         self.place = place
 
 
@@ -40,7 +40,10 @@ class Input(Open):
         self.name = name
         self.dynamic = dynamic
         self.encoding = said.get("inputEncoding")
-        self.extra: Part = {key: said[key] for key in ("title", "toolMetadata") if key in said}
+        self.extra: Part = {}
+        for key in ("title", "toolMetadata"):
+            if key in said:
+                self.extra[key] = said[key]
 
 
 class Draft:
@@ -76,7 +79,7 @@ class Draft:
     def parts(self) -> list[Part]:
         """The parts as they stand: a fresh list of dicts that later chunks do not change."""
         self._settle_all()
-        return list(self._parts)
+        return self._parts.copy()
 
     def find_here(self, call_id: str) -> int | None:
         """Index of the first part of this call in the current step, static or dynamic."""
@@ -89,6 +92,10 @@ class Draft:
         """Index of the part that a result for this call goes to: in the current step, else the newest."""
         here = self.find_here(call_id)
         return self._newest_call.get(call_id) if here is None else here
+
+    def knows_call(self, call_id: Any) -> bool:
+        """Whether `find_call` finds a part of this call; True for what can be the id of none."""
+        return type(call_id) is not str or call_id in self._newest_call
 
     def find_approval(self, approval_id: str) -> int | None:
         """Index of the first tool part that asks for this approval."""
@@ -123,10 +130,10 @@ class Draft:
         """Start from `message`. Its open tool inputs go on; its open texts do not, as in the client."""
         if message.get("role", "assistant") != "assistant":
             message = {"id": message.get("id")}
-        self._head: Part = {key: value for key, value in message.items() if key != "parts"}
+        self._head: Part = dict(message)
+        parts = self._head.pop("parts", None)
         self._head.setdefault("id", "")
         self._head["role"] = "assistant"
-        parts = message.get("parts")
         self._parts: list[Part] = list(parts) if isinstance(parts, list) else []
         self._forget()
         self._index()
@@ -194,7 +201,7 @@ class Draft:
         """Put the call's part into `state`, or a new part; the index of it."""
         call = chunk["toolCallId"]
         part = None if index is None else self._unmarked(index)
-        fresh = moved(part, call=call, name=name, dynamic=dynamic, state=state, fields=fields, extra=chunk)
+        fresh = moved(part, call, name, dynamic, state, fields, chunk)
         if index is None:
             index = len(self._parts)
             self._parts.append(fresh)
@@ -206,7 +213,7 @@ class Draft:
     def _unmarked(self, index: int) -> Part:
         """The part; cleanup's mark goes with the first change, as what it said is then over."""
         part = self._parts[index]
-        return without_mark(part) if is_interrupted(part) else part
+        return without_mark(part) if "resultProviderMetadata" in part and is_interrupted(part) else part
 
 
 def streamed_fields(stream: Input) -> Part:

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 def check_named(fold: Fold, record: Record) -> None:
     """Raise Gap where a record names an input (`inputs`, `for`) that was not read. A claim's `for` is what
     its worker came for, by hearsay: nothing is taken from there, so it need not be there."""
+    number = record.get("for") if "for" in record and record.get("why") != "boot" else 0
+    number = number if type(number) is int else 0
     inputs = record.get("inputs")
-    named = list(inputs) if isinstance(inputs, list) else []
-    if record.get("why") != "boot":
-        named.append(record.get("for"))
-    number = max((n for n in named if type(n) is int), default=0)
+    for named in inputs if type(inputs) is list else ():
+        if type(named) is int and named > number:
+            number = named
     if number > fold.inputs.last:
         missing = (fold.inputs.last + 1, number)
         raise Gap(f"in log: input {number} is named and not there", log="in", missing=missing)
@@ -51,11 +52,12 @@ def named_inputs(fold: Fold, record: Record) -> list[Input]:
     interrupted: the turn that follows may take it anew.
     """
     found: dict[int, Input] = {}
+    known = fold.inputs
     for number in record.get("inputs", ()):
-        entry = fold.inputs.get(number) if type(number) is int else None
+        entry = known.get(number) if type(number) is int else None
         if entry is not None and entry.duplicate_of is not None:
-            entry = fold.inputs.get(entry.duplicate_of)
-        if entry is not None and (entry.id in fold.placed or not fold.inputs.is_applied(entry.id)):
+            entry = known.get(entry.duplicate_of)
+        if entry is not None and (not known.is_applied(entry.id) or entry.id in fold.placed):
             found[entry.id] = entry
     return [found[number] for number in sorted(found)]
 
@@ -72,14 +74,15 @@ def open_turn(fold: Fold, record: Record) -> OpenTurn:
         inputs=[entry.id for entry in entries],
     )
     turn.take(record)
-    fresh = [entry for entry in entries if entry.id not in fold.placed]
-    for entry in fresh:
-        if entry.role == "answer":
-            apply_answer(fold, entry)
-    for entry in fresh:
-        if entry.role == "regenerate":
-            _regenerate(fold, entry)
     talk = [entry for entry in entries if entry.role in ("message", "edit")]
+    if len(talk) < len(entries):
+        fresh = [entry for entry in entries if entry.id not in fold.placed]
+        for entry in fresh:
+            if entry.role == "answer":
+                apply_answer(fold, entry)
+        for entry in fresh:
+            if entry.role == "regenerate":
+                _regenerate(fold, entry)
     for entry in talk:
         _place(fold, turn, entry)
     if talk:
@@ -117,8 +120,8 @@ def _open_message(fold: Fold, turn: OpenTurn, record: Record, number: int) -> No
 
 def _place(fold: Fold, turn: OpenTurn, entry: Input) -> None:
     """Put a user message, or an edit, behind the settled chain (or into the edit's place)."""
-    placed = fold.placed.get(entry.id, "")
-    if fold.chain.find(placed) is not None:
+    placed = fold.placed.get(entry.id)
+    if placed is not None and fold.chain.find(placed) is not None:
         turn.placed[entry.id] = placed
         return
     replaced: set[str] = set()
@@ -136,9 +139,10 @@ def _place(fold: Fold, turn: OpenTurn, entry: Input) -> None:
     message = _named(fold, entry, {m["id"] for m in turn.asked})
     turn.asked.append(message)
     turn.placed[entry.id] = message["id"]
-    for number, message_id in turn.placed.items():
-        if message_id in replaced:
-            turn.placed[number] = message["id"]
+    if replaced:
+        for number, message_id in turn.placed.items():
+            if message_id in replaced:
+                turn.placed[number] = message["id"]
 
 
 def _heir(before: Iterable[tuple[Input, str]], target: str) -> str:

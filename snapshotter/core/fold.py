@@ -28,15 +28,14 @@ from .apart import held_apart
 from .budget import Ledger
 from .calls import Message, calls_of, granted
 from .chain import Chain, free_id
-from .chunks import BOUNDARIES, validate
+from .chunks import validate
 from .cleanup import kept_on_drop, stands
 from .controls import ANEW, from_middle, mended
 from .inputs import InputLog
 from .late import late_output
 from .openturn import OpenTurn
 
-_NOTED = BOUNDARIES | {"abort", "error"}
-_OUTPUTS = ("tool-output-available", "tool-output-error")
+_OUTPUTS = frozenset({"tool-output-available", "tool-output-error"})
 _AFTER_DELETE = ("fence", "heartbeat", "session-deleted")
 _COUNTED = ("turn-start", "turn-complete", "turn-release", "fence")  # these tell the budget themselves
 _REPORT_LIMIT = 1_000
@@ -87,7 +86,8 @@ class Fold:
         if hole is not None:
             missing = (hole, number - 1)
             raise Gap(f"in log: inputs {missing[0]} to {missing[1]} are missing", log="in", missing=missing)
-        self._know_ref(record)
+        if "ref" in record:
+            self._know_ref(record)
         entry = self.inputs.feed(record)
         if entry is None:
             return
@@ -131,40 +131,31 @@ class Fold:
         return self.chunk(number, chunk)
 
     def replay(self, records: Iterable[Record]) -> None:
-        """Apply records in order, as `apply` does. Nearly all of a log are plain deltas of the open message:
-        those take a short way. Raises Gap."""
-        expect = self.cursor + 1
-        budget = self.budget
-        append = self.open.acc.append if self.open is not None else _never
-        last, due = budget.quiet()
+        """Apply records in order, as `apply` does. Nearly all of a log are chunks of the open message: those
+        take a short way, and are counted for the budget only if the turn does not complete. Raises Gap."""
+        expect, turn, told = self.cursor + 1, self.open, self.budget.aside.append
+        append = turn.acc.append if turn is not None else _never
         for record in records:
             chunk = record.get("chunk")
-            if chunk is not None and record["id"] == expect and append(chunk):
-                cuts = record.get("cuts")
-                expect += len(cuts) if cuts else 1
-                ts = record.get("ts")
-                if type(ts) is int and last <= ts < due:
-                    last = ts  # earns nothing: it is enough to tell the newest time, once
-                    continue
-                budget.quiet_until(last)
-                budget.delta(ts, chunk["type"])
-                last, due = budget.quiet()
-                continue
-            budget.quiet_until(last)
-            self.cursor = expect - 1
-            if chunk is not None and record["id"] == expect and "cuts" not in record:
-                self._stored(expect, record, chunk)
-                self.cursor = expect
-            else:
+            if chunk is None or record["id"] != expect or turn is None:
+                self.cursor = expect - 1
                 self.apply(record)
-            expect = self.cursor + 1
-            append = self.open.acc.append if self.open is not None else _never
-            last, due = budget.quiet()
-        budget.quiet_until(last)
+                expect, turn = self.cursor + 1, self.open
+                append = turn.acc.append if turn is not None else _never
+                continue
+            told((record.get("ts"), chunk))
+            if not append(chunk):
+                self._record, self.cursor = expect, expect - 1
+                self._other(turn, expect, chunk)
+                append = turn.acc.append
+            cuts = record.get("cuts")
+            expect += len(cuts) if cuts else 1
         self.cursor = expect - 1
+        self.budget.trim()
 
     def _control(self, record: Record) -> bool:
-        self._know_ref(record)
+        if "ref" in record:
+            self._know_ref(record)
         record, wrong = mended(record)
         if wrong:
             self.note("mended-control", f"{record.get('control')!r}: wrong type of {', '.join(wrong)}")
@@ -193,15 +184,21 @@ class Fold:
             return False
         if turn.acc.append(chunk):
             return True
-        kind, call = (chunk.get("type"), chunk.get("toolCallId")) if type(chunk) is dict else (None, None)
+        return self._other(turn, number, chunk)
+
+    def _other(self, turn: OpenTurn, number: int, chunk: Any) -> bool:
+        """As `chunk`, one that the open message does not append."""
+        kind = chunk.get("type") if type(chunk) is dict else None
+        if type(kind) is not str:
+            return turn.acc.take(chunk)
         if kind == "start":
             self._start(turn, number, chunk)
             kept = True
-        elif kind in _OUTPUTS and type(call) is str and turn.acc.find_call(call) is None:
+        elif kind in _OUTPUTS and not turn.acc.knows_call(chunk.get("toolCallId")):
             kept = late_output(self, turn, chunk) or turn.acc.take(chunk)
         else:
             kept = turn.acc.take(chunk)
-        if kept and kind in _NOTED:
+        if kept:
             turn.note(kind, chunk)
         return kept
 
@@ -227,7 +224,8 @@ class Fold:
         if target != turn.message_id and turn.started:
             turn.next_message(target, self.accumulator)
         # Ids are decided here; what is left for the accumulator is the metadata.
-        turn.acc.apply({name: value for name, value in chunk.items() if name != "messageId"})
+        turn.acc.at += 1
+        turn.acc.apply_start(chunk, reset=False)
         turn.acc.set_id(target)
         if isinstance(given, str):
             turn.alias[given] = target  # a later start with this id means this message
@@ -271,7 +269,9 @@ class Fold:
             turn.acc.set_id(named)
 
     def _take_over(self, record: Record) -> None:
-        self.epoch = max(self.epoch, record.get("epoch", 0))
+        epoch = record.get("epoch", 0)
+        if epoch > self.epoch:
+            self.epoch = epoch
         self.run = record.get("run", self.run)
         self.claim = None
 

@@ -180,25 +180,28 @@ class InputLog:
 
     def hole_below(self, number: int) -> int | None:
         """The oldest input below this one that was neither read nor is known as applied."""
-        return next((n for n in range(self.last + 1, number) if not self.is_applied(n)), None)
+        below = self.last + 1
+        if below >= number:
+            return None
+        return next((n for n in range(below, number) if not self.is_applied(n)), None)
 
     def _match(self, entry: Input, digest: str) -> None:
         keys = keys_of(entry.record)
         near = [
             first
             for key in keys
-            for first in self._firsts.get(key, ())
+            if key in self._firsts
+            for first in self._firsts[key]
             if entry.id - WINDOW <= first[0] < entry.id
         ]
-        same = [number for number, body in near if body == digest]
-        if same:
-            entry.duplicate_of = min(same)
-            return
         if near:
+            same = [number for number, body in near if body == digest]
+            if same:
+                entry.duplicate_of = min(same)
+                return
             entry.conflict_with = min(number for number, _ in near)
         for key in keys:
-            rows = self._firsts.setdefault(key, [])
-            rows.append((entry.id, digest))
+            self._firsts.setdefault(key, []).append((entry.id, digest))
 
     def get(self, number: int) -> Input | None:
         return self._inputs.get(number)
@@ -211,8 +214,9 @@ class InputLog:
         fresh = {n for n in numbers if not self.is_applied(n)}
         if not fresh:
             return
-        for number in list(fresh):
-            fresh.update(self._copies.pop(number, ()))
+        if self._copies:
+            for number in list(fresh):
+                fresh.update(self._copies.pop(number, ()))
         self.applied |= fresh
         self._advance()
         self._forget()
@@ -224,7 +228,7 @@ class InputLog:
 
     def _forget(self) -> None:
         horizon = self.applied_upto - _KEEP
-        while self._inputs:
+        while horizon > 0 and self._inputs:
             first = next(iter(self._inputs))
             if first > horizon:
                 break

@@ -18,6 +18,7 @@ from typing import Any
 
 from .accumulator import Accumulator
 from .calls import Message, calls_of, granted, parts_of
+from .chunks import BOUNDARIES
 from .cleanup import Cleaned, cleanup, drop_trailing_steps, is_empty, kept_for_retry
 from .inputs import Input
 
@@ -66,7 +67,7 @@ class OpenTurn:
 
     @property
     def message_id(self) -> str:
-        return self.acc.message_id or ""
+        return self.acc.message_id
 
     @property
     def may_rename(self) -> bool:
@@ -130,19 +131,18 @@ class OpenTurn:
 
     def note(self, kind: str, chunk: dict[str, Any]) -> None:
         """Remember what a chunk that was kept says of how the turn stands."""
-        if kind == "abort":
+        if kind in BOUNDARIES:
+            self.boundary = kind
+            self.finish_reason = chunk.get("finishReason") if kind == "finish" else None
+        elif kind == "abort":
             self.aborted = True
         elif kind == "error":
             self.error = str(chunk.get("errorText", ""))
-        else:
-            self.boundary = kind
-            self.finish_reason = chunk.get("finishReason") if kind == "finish" else None
 
     def finals(self, *, clean: bool) -> list[Message]:
         """The produced messages as they would stand if the turn closed now."""
-        messages = [*self.done, self.current()]
         if not clean:
-            return [drop_trailing_steps(message) for message in messages]
+            return [drop_trailing_steps(message) for message in (*self.done, self.current())]
         head = [cleanup(message, self.client_tools).message for message in self.done]
         return [*head, self.cleaned().message]
 

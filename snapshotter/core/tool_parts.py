@@ -23,6 +23,9 @@ Part = dict[str, Any]
 REWRITTEN: Final = frozenset({"input", "output", "errorText", "rawInput", "inputEncoding", "preliminary"})
 """Fields that each move of a part sets anew or drops."""
 
+_BROUGHT: Final = ("title", "toolMetadata", "providerExecuted")
+_METADATA: Final = "providerMetadata"
+_ANY_BROUGHT: Final = frozenset({*_BROUGHT, _METADATA})
 _RESULT_STATES: Final = frozenset({"output-available", "output-error"})
 
 
@@ -71,7 +74,6 @@ def without_mark(part: Part) -> Part:
 
 def moved(
     part: Part | None,
-    *,
     call: str,
     name: str,
     dynamic: bool,
@@ -87,19 +89,24 @@ def moved(
     if part is None:
         fresh: Part = {"toolCallId": call}
     else:
-        fresh = {key: value for key, value in part.items() if key not in REWRITTEN}
+        fresh = dict(part)
+        for key in REWRITTEN:
+            if key in fresh:
+                del fresh[key]
     if dynamic:
         fresh.update(type="dynamic-tool", toolName=name)
     else:
         fresh["type"] = f"tool-{name}"
     fresh["state"] = state
     fresh.update(fields)
-    for key in ("title", "toolMetadata", "providerExecuted"):
+    if _ANY_BROUGHT.isdisjoint(extra):
+        return fresh
+    for key in _BROUGHT:
         if extra.get(key) is not None:
             fresh[key] = extra[key]
-    if extra.get("providerMetadata") is not None:
+    if extra.get(_METADATA) is not None:
         target = "resultProviderMetadata" if state in _RESULT_STATES else "callProviderMetadata"
-        fresh[target] = extra["providerMetadata"]
+        fresh[target] = extra[_METADATA]
     return fresh
 
 
@@ -117,11 +124,10 @@ def with_output(part: Part, chunk: Mapping[str, Any]) -> Part:
         fields["errorText"] = chunk["errorText"]
         if "rawInput" in part and not dynamic:
             fields["rawInput"] = part["rawInput"]
-    extra = {key: value for key, value in chunk.items() if key != "title"}
+    if "title" in chunk:
+        chunk = {key: value for key, value in chunk.items() if key != "title"}
     name = tool_name(part)
-    return moved(
-        part, call=chunk["toolCallId"], name=name, dynamic=dynamic, state=state, fields=fields, extra=extra
-    )
+    return moved(part, chunk["toolCallId"], name, dynamic, state, fields, chunk)
 
 
 def with_request(part: Part, chunk: Mapping[str, Any]) -> Part:

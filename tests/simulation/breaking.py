@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -49,7 +48,7 @@ def whole_lines(header: Header, body: bytes) -> tuple[Header, bytes]:
     if not end:
         raise Corrupt("nothing is left")
     body = body[:end]
-    return replace(header, last=last, crc=crc32(body)), body
+    return header._replace(last=last, crc=crc32(body)), body
 
 
 def save_ahead(session: Any, bodies: list[dict[str, Any]]) -> None:

@@ -337,7 +337,7 @@ WORKERS = [
         "finish-is-the-end",
         "a `finish` chunk in the log counts as turn-complete",
         (
-            Fold.chunk,
+            Fold._other,
             "turn.note(kind, chunk)",
             """turn.note(kind, chunk)
 if kind == "finish" and not self.strict:
