@@ -79,24 +79,30 @@ class Keeper:
 
     def _delete(self, session: str, _: Deed) -> None:
         """Delete; whoever wants it back creates it."""
-        since = self._now()
+        since, before = self._now(), self._out(session)
         self._tell("deleting", session=session)
         try:
             delete(self._db, session, rules=RULES)
         except Refused:  # there is no such session
             self._tell("spared", session=session)
             return
-        self._tell("deleted", session=session, since=since, remains=self._below_fence(session))
+        self._tell("deleted", session=session, since=since, remains=self._below_fence(session, before))
 
-    def _below_fence(self, session: str) -> list[str]:
-        """What a deletion should have emptied: out segments below the newest fence, but the empty ones."""
-        stored = self._store.objects()
-        out = sorted(key for key in stored if key.startswith(f"out/{session}/"))
+    def _out(self, session: str) -> list[str]:
+        """The keys of the out log, newest first."""
+        return sorted(key for key in self._store.objects() if key.startswith(f"out/{session}/"))
+
+    def _below_fence(self, session: str, before: list[str]) -> list[str]:
+        """What a deletion should have emptied: out segments below the newest fence, but the empty ones.
+        `before`: those that stood there when it began. One that came since, below the newest of them, is what
+        a sleeper left in a place that a trim or gc had freed: nobody reads it, and gc takes it away."""
+        stored, out = self._store.objects(), self._out(session)
         fences = [at for at, key in enumerate(out) if b'"control":"session-deleted"' in stored[key]]
         trimmed = any(data and key.startswith(f"checkpoints/{session}/") for key, data in stored.items())
         if not fences:  # opened again meanwhile, it may have been trimmed above it
             return [] if trimmed else ["no fence"]
-        return [key for key in out[fences[0] + 1 :] if stored[key]]
+        freed = [key for key in out if key not in before and before and key > before[0]]
+        return [key for key in out[fences[0] + 1 :] if stored[key] and key not in freed]
 
     def _create(self, session: str, _: Deed) -> None:
         try:
