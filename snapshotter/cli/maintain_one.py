@@ -13,6 +13,7 @@ from snapshotter.maintenance import delete as delete_session
 from snapshotter.maintenance import export as export_session
 from snapshotter.maintenance import fork as fork_session
 from snapshotter.maintenance import redact as redact_session
+from snapshotter.maintenance.moving import LIMIT
 
 from .maintain import in_words
 from .output import aside, count, emit, json_option, open_database, say, session_argument, shown, url_argument
@@ -76,16 +77,24 @@ def export(url: str, session: str, file: Path, as_json: bool) -> None:
 )
 @url_argument
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=LIMIT >> 20,
+    show_default=True,
+    metavar="MIB",
+    help="What its objects may take together, unpacked; they are held in memory.",
+)
 @_DRY_RUN
 @json_option
-def import_session(url: str, file: Path, dry_run: bool, as_json: bool) -> None:
+def import_session(url: str, file: Path, limit: int, dry_run: bool, as_json: bool) -> None:
     """Write the session that FILE holds into the root at URL, under its own id.
 
     Everything is checked first: checksums, and that the session verifies. One that exists is never changed.
     """
     try:
         with open_database(url) as db:
-            done = import_(db, file, dry_run=dry_run)
+            done = import_(db, file, dry_run=dry_run, limit=limit << 20)
     except Corrupt as error:
         if error.key == str(file) and not isinstance(error, NewerVersion):
             error.add_note(_NO_EXPORT)

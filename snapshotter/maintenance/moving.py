@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -235,6 +236,10 @@ def _unpacked(file: str | os.PathLike[str] | IO[bytes], limit: int) -> Package:
     """The session in a file. Raises Corrupt, NewerVersion, TooLarge."""
     if isinstance(file, str | os.PathLike):
         with Path(file).open("rb") as source:
+            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):  # a pipe, or a device that has no end
+                raise _corrupt(
+                    str(file), "it is no regular file, and an export is read from its end: save it first"
+                )
             return _unpacked_from(source, str(file), limit)
     return _unpacked_from(file, "the file", limit)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cli_runs import ANSWER, answered, jsonl, run
 
+import snapshotter
 from snapshotter.cli import maintain_one
 
 
@@ -206,3 +207,18 @@ def test_redact(root: Path) -> None:
     assert run("redact", root, "s", "--message", "nobody", "--yes").code == 2
     assert run("redact", root, "s").code == 2
     assert run("verify", root).code == 0
+
+
+def test_an_import_has_a_limit_and_reads_nothing_without_an_end(root: Path, tmp_path: Path) -> None:
+    text = {"type": "text", "text": "x" * 700_000}
+    messages = [{"id": f"m{n}", "role": "user", "parts": [text]} for n in range(2)]
+    with snapshotter.open(root) as db:
+        db.create("s", messages=messages)
+    file, other = tmp_path / "s.zip", tmp_path / "other"
+    assert run("export", root, "s", file).code == 0
+    above = run("import", other, file, "--limit", "1", "--json")
+    assert (above.json["error"], "limit" in above.json["message"]) == ("too-large", True)
+    assert not other.exists() or run("ls", other, "--json").lines == []
+    assert run("import", other, file, "--limit", "3").code == 0
+    endless = run("import", other, "/dev/zero", "--json")
+    assert (endless.code, "no regular file" in endless.json["message"]) == (4, True)
