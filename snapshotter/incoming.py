@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice
 
@@ -15,6 +15,17 @@ from . import values
 from .agreeing import InputGone, Stored, newest_inputs
 
 _WINDOW = 1000  # inputs that are fetched together
+
+
+def newest_named(records: Sequence[Record]) -> int:
+    """The newest input that any of these records of the out log speaks of; 0 where none does."""
+    newest = 0
+    for record in records:
+        if "control" in record:
+            lists = record.get("inputs")
+            told = [record.get("seen"), record.get("for"), *(lists if isinstance(lists, list) else ())]
+            newest = max([newest, *(number for number in told if type(number) is int)])
+    return newest
 
 
 def newest_input(store: Store, sid: str) -> int:

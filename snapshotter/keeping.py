@@ -17,6 +17,7 @@ from streams.store import Store
 from . import blocks, saving
 from .core import chain
 from .core.blocks import Block, Sizes, Span, newest
+from .core.calls import Message
 from .core.fold import Fold
 from .sealing import Checkpoint
 from .values import Shelved
@@ -67,10 +68,16 @@ class Keeper:
 
     def widen(self) -> None:
         """Read more of the history: so many older messages as there are in the window now, or more."""
-        spans = [span for span in self._fold.chain.spans if not span.loaded]
-        lacking: list[Block] = [span.block for span in spans]
-        wanted = {block.key for block in newest(lacking, 0, max(len(self._fold.chain), chain.ID_WINDOW))}
-        self.fetch([span for span in spans if span.block.key in wanted])
+        self.fetch(more(self._fold))
+
+
+def more(fold: Fold) -> list[Span]:
+    """The blocks to read next where a fold needs more of its history: so many older messages as there are
+    now, or more."""
+    spans = [span for span in fold.chain.spans if not span.loaded]
+    lacking: list[Block] = [span.block for span in spans]
+    wanted = {block.key for block in newest(lacking, 0, max(len(fold.chain), chain.ID_WINDOW))}
+    return [span for span in spans if span.block.key in wanted]
 
 
 def fill(store: Store, sid: str, fold: Fold, spans: Sequence[Span]) -> None:
@@ -78,6 +85,11 @@ def fill(store: Store, sid: str, fold: Fold, spans: Sequence[Span]) -> None:
     lists = blocks.read(store, sid, [span.block for span in spans])
     shelved = Shelved(store, sid, fold.chain.apart)
     for span, messages in zip(spans, shelved.lists(lists), strict=True):
-        start = fold.chain.fill(span, messages)
-        if fold.open is not None and fold.open.slot is not None and start <= fold.open.slot:
-            fold.open.slot += len(messages)
+        put_back(fold, span, messages)
+
+
+def put_back(fold: Fold, span: Span, messages: Sequence[Message]) -> None:
+    """The messages of a block that was not read, in their place."""
+    start = fold.chain.fill(span, messages)
+    if fold.open is not None and fold.open.slot is not None and start <= fold.open.slot:
+        fold.open.slot += len(messages)

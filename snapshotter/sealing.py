@@ -17,7 +17,7 @@ dates tell; then all of it is done once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -40,9 +40,20 @@ Fetch = Callable[[Sequence[Span]], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """Names of blocks and values that were sealed for a checkpoint before it begins, what they name that
+    others had stored, and the store's earliest date of it; None where nothing was, or the store does not
+    tell."""
+
+    names: Collection[str] = ()
+    taken_over: Collection[str] = ()
+    date_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Where to save what: one session's fold, at this place of its out log. `fetch` reads blocks of the chain
-    that were not read, for a merge."""
+    that were not read, for a merge. `ahead`: what was sealed for it just now (`longsealing`)."""
 
     store: Store
     sid: str
@@ -50,6 +61,7 @@ class Checkpoint:
     at: Cursor
     sizes: Sizes
     fetch: Fetch
+    ahead: Ahead = Ahead()
 
     def save(self, etag: str | None, etags: str) -> Written | None:
         """Save it in the place of the snapshot with this ETag; None when a newer one stands there. Raises
@@ -61,8 +73,8 @@ class Checkpoint:
                 if written is not None:
                     self.fold.chain.seal(())
                 return written
-        for _ in range(2):
-            work = _Work(self)
+        for _ in range(1 if self.ahead.names else 2):
+            work = _Work(self, taken_over=set(self.ahead.taken_over))
             work.arrange()
             since = work.write()
             data = self._encode(work.layout)
@@ -75,7 +87,7 @@ class Checkpoint:
                 work.done()
                 return written
             etag = written.etag
-        raise Refused("the process was frozen in the middle of a checkpoint, twice; the next turn saves")
+        raise Refused("the process was frozen in the middle of a checkpoint, and again; the next one saves")
 
     def document(self) -> bytes:
         """What is to be saved, its blocks and values stored: for a session that is not there yet, of which
@@ -189,7 +201,7 @@ class _Work:
             return self.refs[id(message)][1]
         known = self.to.fold.chain.apart.ref_of(message)
         if known is not None:
-            self.taken_over.add(known["key"])
+            self._take_over(known["key"])
             return known
         data = values.encoded(message)
         if len(data) <= self.to.sizes.value or len(data) > LONGEST:
@@ -227,13 +239,19 @@ class _Work:
         for group in self.groups:
             if group.kept is not None:
                 self.spans.append(group.kept)
-                self.taken_over.add(group.kept.block.key)
+                self._take_over(group.kept.block.key)
                 continue
             messages = chain.messages[group.start : group.end]
             unsettled = any(map(any_unsettled, messages))
             block = Block(next(names), len(messages), sizes[id(group)], unsettled)
             self.spans.append(Span(block, len(messages)))
-        return min((put.date_ms for put in written if put.date_ms is not None), default=None)
+        dates = [to.ahead.date_ms, *(put.date_ms for put in written)]
+        return min((date for date in dates if date is not None), default=None)
+
+    def _take_over(self, name: str) -> None:
+        """Another snapshot names this block, or value."""
+        if name not in self.to.ahead.names:
+            self.taken_over.add(name)
 
     @property
     def layout(self) -> Layout:

@@ -13,6 +13,10 @@ A log whose beginning was tidied away, below a snapshot that can be read, is not
 not rebuildable from the log alone, and the fold starts from the snapshot instead. One that begins with the
 deletion of the session is whole from there: the fold starts from the tombstone.
 
+Memory stays bounded, whatever the session's size: objects are read in windows, inputs where the out log
+names them; what is settled leaves the fold (`spilling`), and of the two others the newest messages are
+read, and the blocks one after the other as they are compared (`comparing`).
+
 A session may be at work meanwhile. The readings are made in this order: snapshot, boot, out, in; so each
 later one holds whatever an earlier one speaks of, and records beyond the boot's are only decoded.
 """
@@ -30,22 +34,25 @@ from streams.codec import decode_segment
 from streams.errors import Corrupt, Gap, Missing, NewerVersion, Refused
 from streams.keys import Log
 from streams.log import Place, Vanished
+from streams.packing import last_id
 from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
-from . import tombstones
+from . import comparing, tombstones
 from .checkpoints import cursor_of, leftovers
+from .comparing import Side
+from .core import chain
 from .core.fold import Fold
 from .core.snapshot import decode, restore
+from .incoming import newest_named
 from .loading import load
-from .sameness import differences, facts
-from .shelf import inline
+from .spilling import Spill
 from .values import fill
+from .windows import windows
 
 if TYPE_CHECKING:
     from .database import Database
 
-_WINDOW = 64  # segments that are fetched together: what bounds the memory
 _RESTARTS = 3
 
 
@@ -118,14 +125,18 @@ class _Check:
         self._etag: str | None = None
         self._document: dict[str, Any] | None = None
         self._cursors: dict[str, Any] = {}  # where the snapshot stands, also one that is a cursor only
-        self._broken: set[int] = set()  # where a segment of the out log that cannot be read begins
+        self._broken: dict[Log, set[int]] = {"in": set(), "out": set()}  # where what cannot be read begins
         self._gaps: set[tuple[str, tuple[int, int]]] = set()
         self._start = 0  # the out record behind which the log begins
         self._tombstone: dict[str, Any] | None = None  # of the deletion that the log begins with
-        self._inputs: list[Record] = []
-        self._boot: Fold | None = None
+        self._inputs: Iterator[Record] = iter(())
+        self._next: Record | None = None  # the first of them that no fold was fed with
+        self._boot: Side | None = None
+        self._stored: Side | None = None
+        self._seen: set[str] = set()  # the blocks of the snapshot that were read
+        self._spill = Spill()
         self._whole: Fold | None = None
-        self._left: dict[int, list[tuple[Fold, str]]] = {}
+        self._left: dict[int, list[tuple[Side, str]]] = {}
 
     def is_outdated(self) -> bool:
         """Whether another snapshot stands there now than the one that was checked."""
@@ -133,6 +144,10 @@ class _Check:
         return (now.etag if now is not None else None) != self._etag
 
     def run(self) -> Verdict:
+        with self._spill:
+            return self._run()
+
+    def _run(self) -> Verdict:
         verdict = self._verdict
         snapshot = self._store.get(keys.snapshot(self._sid))
         self._etag = snapshot.etag if snapshot is not None else None
@@ -141,14 +156,15 @@ class _Check:
             document = self._try(lambda: decode(snapshot.data, key=name, session=self._sid, hydrated=True))
             if document is not None:
                 self._cursors = document
-                # Its blocks and values, too: all that it names is read here.
-                self._document = self._try(partial(inline, self._store, self._sid, document))
+                self._stored = self._try(partial(comparing.restored, self._store, self._sid, document))
+                self._document = document if self._stored is not None else None
         if self._document is not None and self._document.get("hydrated"):
             self._note("hydrated", "somebody else owns the history: the logs are checked, it is not compared")
-            self._document = None
+            self._document = self._stored = None
         else:
-            loaded = self._try(partial(load, self._store, self._sid))
-            self._boot = loaded.fold if loaded is not None else None
+            loaded = self._try(partial(load, self._store, self._sid, window=chain.ID_WINDOW))
+            if loaded is not None:
+                self._boot = comparing.stored(self._store, self._sid, loaded.fold)
         out, incoming = self._places("out"), self._places("in")
         out = out[self._try(partial(leftovers, self._store, self._sid, out)) or 0 :]
         if snapshot is None and not out and not incoming:
@@ -156,10 +172,13 @@ class _Check:
             return verdict
         if out and out[0].first > 1:
             self._tombstone = self._try(partial(_deletion_at, self._store, self._sid, out[0]))
-        self._read_inputs(incoming)
+        self._inputs = self._read_inputs(incoming)
+        self._next = next(self._inputs, None)
         self._begin(out)
         self._read_out(out)
-        if not self._broken:
+        self._feed(None)
+        self._read_blocks()
+        if not self._broken["out"]:
             self._report_unmet()
         return verdict
 
@@ -199,7 +218,8 @@ class _Check:
 
     def _gap(self, gap: Gap) -> None:
         """A gap is told once, and not where a segment that cannot be read accounts for it."""
-        if gap.missing[0] not in self._broken and (gap.log, gap.missing) not in self._gaps:
+        broken = self._broken["in" if gap.log == "in" else "out"]
+        if gap.missing[0] not in broken and (gap.log, gap.missing) not in self._gaps:
             self._gaps.add((gap.log, gap.missing))
             self._problem("gap", str(gap))
         self._verdict.rebuildable = False
@@ -217,17 +237,16 @@ class _Check:
                 found.append(Place(place[2], entry.key, entry.size, entry.etag, entry.modified_ms))
         return sorted(found, key=lambda place: place.first)
 
-    def _segments(self, places: list[Place]) -> Iterator[Segment]:
+    def _segments(self, which: Log, places: list[Place]) -> Iterator[Segment]:
         """Those that can be decoded. The others are problems, and where they begin is remembered."""
-        for start in range(0, len(places), _WINDOW):
-            window = places[start : start + _WINDOW]
+        for window in windows(places):
             blobs = self._store.gather([partial(self._store.get, place.key) for place in window])
             for place, blob in zip(window, blobs, strict=True):
                 if blob is None:
                     raise Vanished(f"{place.key} was listed and then gone")
                 read = self._try(partial(_decoded, blob, place.key))
                 if read is None:
-                    self._broken.add(place.first)
+                    self._broken[which].add(place.first)
                     self._verdict.rebuildable = False
                 for segment in read or ():
                     self._count(segment)
@@ -243,13 +262,13 @@ class _Check:
         self._verdict.segments += 1
         self._verdict.records += segment.header.last - segment.header.first + 1
 
-    def _read_inputs(self, places: list[Place]) -> None:
+    def _read_inputs(self, places: list[Place]) -> Iterator[Record]:
         """The whole in log; where its beginning was trimmed, or deleted, what is left of it."""
         known = int(self._cursors.get("lastInEventId") or 0)
         begins = expect = int((self._tombstone or {}).get("lastInEventId") or 0) + 1
-        for segment in self._segments(places):
+        for segment in self._segments("in", places):
             first = segment.header.first
-            if first > expect and not any(expect <= broken < first for broken in self._broken):
+            if first > expect and not any(expect <= broken < first for broken in self._broken["in"]):
                 if expect == begins and first - 1 <= known:
                     self._trimmed("in", first - 1)
                 else:
@@ -257,10 +276,31 @@ class _Check:
                     text = f"in log: inputs {missing[0]} to {missing[1]} are missing"
                     self._gap(Gap(text, log="in", missing=missing))
             if first >= expect:
-                self._inputs += segment.records
+                yield from segment.records
                 expect = segment.header.last + 1
-        # From here on the ids of broken segments are those of the out log.
-        self._broken.clear()
+            if self._whole is not None:
+                self._spill.settle(self._whole, segment.size)
+
+    def _feed(self, upto: int | None) -> None:
+        """Feed every fold with the inputs up to this one, or with all that are left. One that a gap keeps
+        from it is not compared."""
+        while self._next is not None and (upto is None or self._next["id"] <= upto):
+            record = self._next
+            if self._whole is not None and not self._try(partial(_fed, self._whole, record)):
+                self._drop()
+            for cursor, awaited in list(self._left.items()):
+                fed = [one for one in awaited if self._try(partial(_fed, one[0].fold, record))]
+                self._left[cursor] = fed
+            self._next = next(self._inputs, None)
+
+    def _read_blocks(self) -> None:
+        """What the snapshot names and no comparison came to: it has to be there, too."""
+        side = self._stored
+        if side is None:
+            return
+        for span in side.fold.chain.spans:
+            if not span.loaded and span.block.key not in self._seen:
+                self._try(partial(side.read, span))
 
     def _trimmed(self, which: Log, upto: int) -> None:
         self._verdict.rebuildable = False
@@ -274,12 +314,11 @@ class _Check:
 
     def _begin(self, out: list[Place]) -> None:
         """Where the fold starts, and what it is to be compared with where."""
-        document = self._document
-        stored = self._try(lambda: self._fed(restore(document))) if document is not None else None
+        stored = self._stored
         readable = stored is not None or self._cursors.get("hydrated")
         if self._tombstone is not None:
             self._start = out[0].first - 1
-            if stored is not None and stored.cursor < cursor_of(self._tombstone):
+            if stored is not None and stored.fold.cursor < cursor_of(self._tombstone):
                 self._note("stale-snapshot", "it stands below the session's deletion: run that again")
                 stored = None
         elif out and out[0].first > 1 and readable and out[0].first - 1 <= cursor_of(self._cursors):
@@ -287,30 +326,25 @@ class _Check:
             self._trimmed("out", self._start)
         if self._verdict.rebuildable:
             base = self._tombstone
-            self._whole = self._try(lambda: self._fed(Fold() if base is None else restore(base)))
+            self._whole = Fold() if base is None else restore(base)
             if stored is not None:
                 self._await(stored, "snapshot")
         elif stored is not None:
             # A fold of its own: the one to compare with must not move.
-            self._whole = self._fed(restore(document or {}))
+            self._whole = self._try(
+                partial(self._spill.restore, self._store, self._sid, self._document or {})
+            )
         if self._boot is not None:
-            boot = self._boot
-            if self._try(lambda: self._fed(boot)) is not None:
-                self._await(boot, "boot")
+            self._await(self._boot, "boot")
 
-    def _await(self, fold: Fold, what: str) -> None:
-        self._left.setdefault(fold.cursor, []).append((fold, what))
-
-    def _fed(self, fold: Fold) -> Fold:
-        for record in self._inputs:
-            fold.feed(record)
-        return fold
+    def _await(self, side: Side, what: str) -> None:
+        self._left.setdefault(side.fold.cursor, []).append((side, what))
 
     def _read_out(self, places: list[Place]) -> None:
         """Read the out log once: decode, link, fold, and compare on the way."""
         cursor = Cursor(self._start)
         self._compare()
-        for segment in self._segments(places):
+        for segment in self._segments("out", places):
             header = segment.header
             expect = cursor.id + 1
             if header.first < expect:
@@ -325,13 +359,25 @@ class _Check:
             self._fold(segment)
 
     def _fold(self, segment: Segment) -> None:
-        for record in segment.records:
+        """Apply a segment, as far as something is left to compare, which is where it ends as a rule."""
+        self._feed(newest_named(segment.records))
+        start = 0
+        for at, record in enumerate(segment.records, 1):
             fold = self._whole
             if fold is None or not self._left:
                 return
-            if self._try(partial(fold.apply, record)) is None:
-                self._drop()
-            self._compare()
+            if last_id(record) in self._left or at == len(segment.records):
+                run = segment.records[start:at]
+                if self._try(partial(self._replayed, fold, run)) is None:
+                    self._drop()
+                self._compare()
+                start = at
+        if self._whole is not None:
+            self._spill.settle(self._whole, segment.size)
+
+    def _replayed(self, fold: Fold, records: list[Record]) -> bool:
+        self._spill.replay(fold, records)
+        return True
 
     def _drop(self) -> None:
         """The log broke off: nothing behind this place can be compared."""
@@ -349,21 +395,38 @@ class _Check:
             self._problem("chain", "the snapshot was taken of another log than this one", segment.key)
 
     def _compare(self) -> None:
-        if self._whole is None:
+        whole = self._whole
+        if whole is None:
             self._drop()
             return
-        for other, what in self._left.pop(self._whole.cursor, []):
-            ours, theirs = facts(self._whole), facts(other)
-            wrong = [name for name in ours if any(differences(ours[name], theirs[name]))]
+        if whole.cursor not in self._left:
+            return
+        self._feed(None)
+        for other, what in self._left.pop(whole.cursor, []):
+            wrong = self._try(partial(self._differences, whole, other, is_stored=other is self._stored))
             if wrong:
-                place = f"at out record {other.cursor} the {what} and the fold of the whole log differ"
+                place = f"at out record {whole.cursor} the {what} and the fold of the whole log differ"
                 self._problem("law", f"{place}: {', '.join(wrong)}")
+
+    def _differences(self, whole: Fold, other: Side, *, is_stored: bool) -> list[str]:
+        """The names of the facts in which they differ. Raises Missing, Corrupt."""
+        one = comparing.spilled(whole, self._spill)
+        wrong = [name for name, found in comparing.differences(one, other) if any(found)]
+        if is_stored and "messages" not in wrong:
+            self._seen |= {span.block.key for span in other.fold.chain.spans}
+        return wrong
 
 
 def _deletion_at(store: Store, sid: str, place: Place) -> dict[str, Any] | None:
     """The tombstone of the deletion in this segment. Raises Corrupt, Vanished."""
     segments = log.fetch(store, [place.key])
     return tombstones.in_segment(sid, segments[0]) if segments else None
+
+
+def _fed(fold: Fold, record: Record) -> bool:
+    """Feed an input. Raises Gap, Refused."""
+    fold.feed(record)
+    return True
 
 
 def _decoded(blob: Blob, key: str) -> list[Segment]:

@@ -12,7 +12,7 @@ each of the lower two; those of the highest tier are never touched again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,12 +60,18 @@ class Block:
 @dataclass(slots=True)
 class Span:
     """A block in a chain. `count`: how many messages of it stand there now. `loaded`: they were read.
-    `dirty`: they are not what the block holds any more."""
+    `dirty`: they are not what the block holds any more. `ids`: what the messages' ids are among, where that
+    is known of a block that was not read."""
 
     block: Block
     count: int
     loaded: bool = True
     dirty: bool = False
+    ids: Container[str] | None = None
+
+    def may_hold(self, message_id: str) -> bool:
+        """Whether one of its messages may bear the id."""
+        return self.ids is None or message_id in self.ids
 
 
 @dataclass(frozen=True, slots=True)

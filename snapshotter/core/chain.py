@@ -43,6 +43,7 @@ class Chain:
         self.partial = not all(span.loaded for span in spans)
         self._positions: dict[str, int] = {}
         self._unsettled: set[int] = set()
+        self._window = 0
         self._stale = True
 
     def __len__(self) -> int:
@@ -52,6 +53,7 @@ class Chain:
         if self._stale:
             self._positions = {id_of(message): position for position, message in enumerate(self.messages)}
             self._unsettled = {at for at in self._unsure() if any_unsettled(self.messages[at])}
+            self._window = self.window_start()
             self._stale = False
 
     def _unsure(self) -> Iterator[int]:
@@ -75,9 +77,13 @@ class Chain:
             return None
         self._refresh()
         found = self._positions.get(message_id)
-        if self.partial and (found is None or found < self.window_start()):
+        if self.partial and (found is None or found < self._window) and self._elsewhere(message_id):
             raise Unloaded(message_id)
         return found
+
+    def _elsewhere(self, message_id: str) -> bool:
+        """Whether a message that was not read may bear the id."""
+        return any(not span.loaded and span.may_hold(message_id) for span in self.spans)
 
     def holds(self, message_id: str) -> bool:
         """True when one of the newest 64 messages bears the id."""
@@ -132,6 +138,11 @@ class Chain:
     # -- blocks and windows ---------------------------------------------------------------------------
 
     @property
+    def total(self) -> int:
+        """How many messages there are, also those that were not read."""
+        return len(self.messages) + sum(span.count for span in self.spans if not span.loaded)
+
+    @property
     def sealed(self) -> int:
         """How many of the messages stand in blocks."""
         return sum(span.count for span in self.spans if span.loaded)
@@ -159,6 +170,12 @@ class Chain:
         self.partial = not all(other.loaded for other in self.spans)
         self._stale = True
         return start
+
+    def shed(self, spans: Sequence[Span], messages: Sequence[Message]) -> None:
+        """Messages left memory: these blocks and messages stand for the same history."""
+        self.spans, self.messages = list(spans), list(messages)
+        self.partial = not all(span.loaded for span in spans)
+        self._stale = True
 
     def seal(self, spans: Sequence[Span], also: Iterable[Message] = ()) -> None:
         """A checkpoint was stored: these are the blocks now. `also`: other messages that it holds."""

@@ -16,10 +16,10 @@ Only what a later turn stands behind is touched, never the newest turn: so a wri
 creates a freed place, finds that it is not the newest. Only what is past the minimum age.
 
 What is compact is not read again. A merged segment says `compact` in its header where all below it has been
-gone through, and the next run begins at the newest one that says so. The listing tells where to look: it was
-written after the object above it. Where something below is younger than it (a redaction wrote there, or a
-sleeper) it is not believed. So a mark that is lost costs a longer reading, and one that is wrong leaves turns in
-pieces, which every reader reads.
+gone through, and the next run begins at the newest one that says so. The listing tells where to look: it
+was written after the object above it. Where something below is younger than it (a redaction wrote there, or
+a sleeper) it is not believed. So a mark that is lost costs a longer reading, and one that is wrong leaves
+turns in pieces, which every reader reads.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
@@ -30,8 +30,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import orjson
 
+from snapshotter.comparing import Side
 from snapshotter.core.calls import Message, parts_of
-from snapshotter.core.fold import Fold
 from snapshotter.core.revive import revive
 from streams.buckets.url import open_bucket
 from streams.clock import SystemClock
@@ -117,7 +117,7 @@ def _place(url: str) -> tuple[str, tuple[str, ...]]:
 class _Part(Protocol):
     """The rows of one table of one task."""
 
-    def add(self, rows: Sequence[Row]) -> None: ...
+    def add(self, rows: Iterable[Row]) -> None: ...
     def data(self) -> bytes: ...
 
 
@@ -131,18 +131,26 @@ class Export:
         part: Callable[[str], _Part] = _Lines if kind == "jsonl" else _parquet()
         self._parts: dict[str, _Part] = {table: part(table) for table in TABLES}
 
-    def add(self, fold: Fold, result: Result) -> None:
+    def add(self, side: Side, result: Result) -> None:
         """The rows of one session, as it stands."""
-        plan = revive(fold)
-        unfinished = set(fold.unfinished)
-        rows = [_message(result.session, n, m, unfinished) for n, m in enumerate(plan.messages)]
+        plan = side.ask(revive)
+        fold = side.fold
+
+        def rows() -> Iterator[Row]:
+            unfinished = set(fold.unfinished)
+            messages = enumerate(side.messages(plan.messages))
+            return (_message(result.session, n, m, unfinished) for n, m in messages)
+
+        # What cannot be told of a session shows before any of it is. A short one's rows are made once.
+        made = None if fold.chain.partial else list(rows())
+        count = len(made) if made is not None else sum(1 for _ in rows())
         last = fold.last_turn or {}
         row = {
             "session": result.session,
             "turn": fold.turn,
             "status": last.get("status"),
             "finish_reason": _text(last.get("finishReason")),
-            "messages": len(rows),
+            "messages": count,
             "open": fold.open is not None,
             "resume": plan.resume.kind,
             "owed": len(plan.pending),
@@ -154,7 +162,7 @@ class Export:
             "last_at": _time(fold.timestamp),
             "state": _json(fold.state),
         }
-        self._parts["messages"].add(rows)
+        self._parts["messages"].add(rows() if made is None else made)
         self._parts["sessions"].add([row])
 
     def write(self) -> None:
@@ -226,7 +234,7 @@ class _Lines:
     def __init__(self, _table: str) -> None:
         self._data = bytearray()
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Iterable[Row]) -> None:
         for row in rows:
             self._data += orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
 
@@ -256,10 +264,11 @@ def _parquet() -> Callable[[str], _Part]:
             self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
             self._waiting: list[Row] = []
 
-        def add(self, rows: Sequence[Row]) -> None:
-            self._waiting += rows
-            if len(self._waiting) >= _ROW_GROUP:
-                self._flush()
+        def add(self, rows: Iterable[Row]) -> None:
+            for row in rows:
+                self._waiting.append(row)
+                if len(self._waiting) >= _ROW_GROUP:
+                    self._flush()
 
         def _flush(self) -> None:
             self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._schema))

@@ -22,21 +22,21 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from snapshotter import checkpoints, sameness
+from snapshotter import checkpoints, comparing, sameness
 from snapshotter.agreeing import InputGone, Stored
+from snapshotter.comparing import Side
 from snapshotter.core.fold import Fold
-from snapshotter.core.snapshot import restore
 from snapshotter.incoming import read_inputs
 from snapshotter.keeping import fill
+from snapshotter.longsealing import seal_ahead
 from snapshotter.sealing import Checkpoint
-from snapshotter.shelf import inline
+from snapshotter.spilling import Spill
 from streams import keys
 from streams.errors import Corrupt, Damaged, Gap, Misconfigured, Missing, WrongKey
 from streams.log import Vanished
 from streams.packing import last_id
 from streams.records import Cursor, Segment
 
-from . import source
 from .results import LISTED, Options, Result
 from .source import Document, Opened, Parcel, opened, parcels
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Ahead = Callable[[Iterator[Parcel]], Iterator[Parcel]]
 """Reads the next item while the last one is used."""
 
-Sink = Callable[[Fold, Result], None]
+Sink = Callable[[Side, Result], None]
 """Takes what is exported."""
 
 _ATTEMPTS = 3
@@ -85,6 +85,7 @@ class Work:
         self._first: list[Parcel] = []
         self._rest: Iterator[Parcel] = iter(())
         self._error: Exception | None = None
+        self._spill = Spill()  # of the fold under way
 
     def start(self) -> Work:
         """Open the session and read the first window of its logs. What goes wrong is kept for `finish`."""
@@ -95,9 +96,7 @@ class Work:
             if _left(found) is None:
                 self._rest = parcels(self._store, self._sid, found, None, self._end(found))
                 # A session of one window is read whole: for one hop between threads, not three.
-                self._first = list(
-                    self._rest if len(found.places) <= source.WINDOW else islice(self._rest, 1)
-                )
+                self._first = list(self._rest if found.is_short else islice(self._rest, 1))
         except WrongKey as error:
             self._error = error
         except Misconfigured:
@@ -123,6 +122,8 @@ class Work:
             return self._failed(gone.gap())
         except Exception as error:  # noqa: BLE001 - as above
             return self._failed(error)
+        finally:
+            self._spill.close()
 
     # -- folding --------------------------------------------------------------------------------------
 
@@ -137,7 +138,7 @@ class Work:
         try:
             if error is not None:
                 raise error
-            rest = ahead(self._rest) if len(found.places) > source.WINDOW else iter(())
+            rest = iter(()) if found.is_short else ahead(self._rest)
             first, self._first = iter(self._first), []  # a window that was folded is not held any more
             rebuilt = self._folded(found, None, chain(first, rest))
             base = None
@@ -145,7 +146,7 @@ class Work:
             base, rebuilt = self._from_base(found, ahead, gap)
         if self._options.mode == "export":
             result = self._result("exported", found, rebuilt)
-            sink(rebuilt.fold, result)
+            sink(comparing.spilled(rebuilt.fold, self._spill), result)
             return result
         self._check_ahead(found, rebuilt)
         if self._options.mode == "write":
@@ -156,9 +157,8 @@ class Work:
         """Fold from what stands for a log's beginning. Raises the reason for it where nothing does, or where
         there is a hole above it, too."""
         for base in checkpoints.bases(self._store, self._sid, 0):
-            document = inline(self._store, self._sid, base)
             try:
-                return document, self._again(found, document, self._end(found), ahead)
+                return base, self._again(found, base, self._end(found), ahead)
             except (Gap, InputGone):
                 continue
         raise reason
@@ -168,15 +168,21 @@ class Work:
         return self._folded(found, base, ahead(parcels(self._store, self._sid, found, base, end)))
 
     def _folded(self, found: Opened, base: Document | None, read: Iterator[Parcel]) -> _Rebuilt:
+        self._spill.close()
+        self._spill = Spill()
         rebuilt = _Rebuilt(Fold())
         if base is not None:
             kind = "deletion" if base.get("deleted") else "checkpoint"
-            rebuilt = _Rebuilt(restore(base), kind, at=Stored(base, None).cursor)
+            fold = self._spill.restore(self._store, self._sid, base)
+            rebuilt = _Rebuilt(fold, kind, at=Stored(base, None).cursor)
             rebuilt.rest = rebuilt.at
         target = found.cursor if found.document is not None and self._options.mode != "export" else None
         if target == rebuilt.at.id:
             self._lay_beside(found, rebuilt)
+        taken = self._read()
         for parcel in read:
+            self._spill.settle(rebuilt.fold, self._read() - taken)
+            taken = self._read()
             for record in parcel.inputs:
                 rebuilt.fold.feed(record)
             for segment in parcel.segments:
@@ -187,11 +193,11 @@ class Work:
         header, fold, records = segment.header, rebuilt.fold, segment.records
         if target is not None and header.first <= target < header.last:  # merged since the snapshot was taken
             before = [record for record in records if last_id(record) <= target]
-            fold.replay(before)
+            self._spill.replay(fold, before)
             records = records[len(before) :]
             if fold.cursor == target:
                 self._lay_beside(found, rebuilt)
-        fold.replay(records)
+        self._spill.replay(fold, records)
         rebuilt.segments += 1
         rebuilt.records += header.last - max(header.first - 1, rebuilt.at.id)
         rebuilt.at = Cursor(header.last, header.nonce, header.first)
@@ -199,6 +205,10 @@ class Work:
             rebuilt.rest = rebuilt.at
         if target == header.last:
             self._lay_beside(found, rebuilt, segment)
+
+    def _read(self) -> int:
+        """Bytes that were read of this session so far."""
+        return self._store.stats.snapshot().bytes_read
 
     def _end(self, found: Opened) -> int:
         """The first id of the last segment to read. Comparing goes as far as the snapshot, where that is
@@ -216,20 +226,26 @@ class Work:
         """The fold stands where the snapshot was taken: note every difference."""
         document = found.document
         assert document is not None
+        nonces = ("", "")
+        if segment is not None and document.get("lastOutNonce"):
+            nonces = segment.header.nonce, document["lastOutNonce"]
         try:
-            stored = restore(inline(self._store, self._sid, document))
+            self._differ(found, rebuilt, document, nonces)
         except (Missing, Corrupt) as problem:
-            rebuilt.problem = problem
-            return
+            rebuilt.problem, rebuilt.different = problem, None
+            rebuilt.differences.clear()
+
+    def _differ(self, found: Opened, rebuilt: _Rebuilt, document: Document, nonces: tuple[str, str]) -> None:
+        """Note what differs between the fold and the stored snapshot. Raises Missing, Corrupt."""
+        stored = comparing.restored(self._store, self._sid, document)
         wanted = Stored(document, None).wants(found.newest, ())
         for record in read_inputs(self._store, self._sid, wanted, document.get("inApplied") or ()):
-            stored.feed(record)
+            stored.fold.feed(record)
             rebuilt.fold.feed(record)
+        ours = comparing.spilled(rebuilt.fold, self._spill)
+        facts = (different for _, different in comparing.differences(ours, stored))
         rebuilt.different = 0
-        ours, theirs = sameness.facts(rebuilt.fold), sameness.facts(stored)
-        if segment is not None and document.get("lastOutNonce"):
-            ours["lastOutNonce"], theirs["lastOutNonce"] = segment.header.nonce, document["lastOutNonce"]
-        for difference in sameness.differences(ours, theirs):
+        for difference in chain(chain.from_iterable(facts), sameness.differences(*nonces, "lastOutNonce")):
             rebuilt.different += 1
             if rebuilt.different <= LISTED:
                 rebuilt.differences.append(_told(difference))
@@ -287,8 +303,9 @@ class Work:
         if rebuilt.at != rest:
             raise Vanished(f"the out log of {self.id!r} changed while it was read")
         self._db._ensure()
+        sealed = seal_ahead(self._store, self._sid, rebuilt.fold, self._spill, self._options.sizes)
         fetch = partial(fill, self._store, self._sid, rebuilt.fold)
-        work = Checkpoint(self._store, self._sid, rebuilt.fold, rest, self._options.sizes, fetch)
+        work = Checkpoint(self._store, self._sid, rebuilt.fold, rest, self._options.sizes, fetch, sealed)
         written = work.save(found.snapshot.etag if found.snapshot is not None else None, self._db._etags())
         told.fold, told.at = rebuilt.fold, rest
         return self._result("newer" if written is None else "written", found, told)
@@ -305,7 +322,7 @@ class Work:
             inputs=found.newest,
             stored=None if found.document is None else found.cursor,
             turns=rebuilt.fold.turn,
-            messages=len(rebuilt.fold.chain),
+            messages=rebuilt.fold.chain.total,
             segments=rebuilt.segments,
             records=rebuilt.records,
             bytes=cost.bytes_read + cost.bytes_written,

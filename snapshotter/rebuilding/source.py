@@ -25,7 +25,8 @@ from typing import Any
 from snapshotter import values
 from snapshotter.agreeing import Stored, newest_inputs
 from snapshotter.core.snapshot import decode
-from snapshotter.incoming import read_inputs
+from snapshotter.incoming import newest_named, read_inputs
+from snapshotter.windows import is_one, windows
 from streams import keys, log
 from streams.buckets.base import Blob
 from streams.errors import Corrupt, Damaged, NewerVersion
@@ -33,10 +34,6 @@ from streams.log import Listing, Place
 from streams.records import Record, Segment
 from streams.store import Store
 
-WINDOW = 64
-"""Segments that are read together."""
-
-_WINDOW_BYTES = 8 * 1024 * 1024
 _INPUTS = 256
 _BELOW = 3  # segments below a cursor that may cover it
 
@@ -59,6 +56,11 @@ class Opened:
     def cursor(self) -> int:
         """Where the stored snapshot stands; 0 where there is none that can be read."""
         return Stored(self.document, None).cursor.id
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its out log is read in one window."""
+        return is_one(self.places)
 
     def end(self, until_ms: int | None) -> int:
         """The first id of the newest segment that counts, 0 where none does."""
@@ -105,14 +107,14 @@ def parcels(store: Store, sid: str, found: Opened, base: Document | None, end: i
     cursor, applied = stored.cursor, (base or {}).get("inApplied") or ()
     wanted = _Wanted(stored.wants(found.newest, ()))
     below = [place for place in found.places if place.first <= cursor.id][-_BELOW:]
-    for window in _windows([place for place in found.places if cursor.id < place.first <= end]):
+    for window in windows([place for place in found.places if cursor.id < place.first <= end]):
         listed = Listing((*reversed(window), *reversed(below)), False, None)
         tail = log.read_after(store, "out", sid, cursor, listed)
         cursor, below = tail.last, []
         segments = tail.segments
         # Nearly all records hold a chunk: those name no input, and nothing of theirs is stored apart.
         others = [record for segment in segments for record in segment.records if "chunk" not in record]
-        named = _named(others)
+        named = newest_named(others)
         if any(map(values.refers, others)):
             segments = _filled(store, sid, segments)
         yield Parcel(read_inputs(store, sid, wanted.upto(named), applied), segments)
@@ -135,20 +137,6 @@ class _Wanted:
             yield number
 
 
-def _windows(places: Sequence[Place]) -> Iterator[list[Place]]:
-    """Runs of segments that are read together."""
-    window: list[Place] = []
-    size = 0
-    for place in places:
-        if window and (len(window) == WINDOW or size + place.size > _WINDOW_BYTES):
-            yield window
-            window, size = [], 0
-        window.append(place)
-        size += place.size
-    if window:
-        yield window
-
-
 def _filled(store: Store, sid: str, segments: list[Segment]) -> list[Segment]:
     records = values.fill(store, sid, [record for segment in segments for record in segment.records])
     found, start = [], 0
@@ -157,14 +145,3 @@ def _filled(store: Store, sid: str, segments: list[Segment]) -> list[Segment]:
         found.append(Segment(segment.header, records[start:end], segment.key))
         start = end
     return found
-
-
-def _named(records: Sequence[Record]) -> int:
-    """The newest input that any of these records of the out log speaks of."""
-    newest = 0
-    for record in records:
-        if "control" in record:
-            lists = record.get("inputs")
-            told = [record.get("seen"), record.get("for"), *(lists if isinstance(lists, list) else ())]
-            newest = max([newest, *(number for number in told if type(number) is int)])
-    return newest

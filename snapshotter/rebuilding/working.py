@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from snapshotter.core.fold import Fold
+from snapshotter.comparing import Side
 from snapshotter.database import Database
 from streams.buckets.url import open_bucket
 from streams.encryption import Encryption, of_environment
@@ -53,5 +53,5 @@ def rebuild_in(db: Database, options: Options, sids: Sequence[str]) -> list[Resu
     return results
 
 
-def _nowhere(_fold: Fold, _result: Result) -> None:
+def _nowhere(_side: Side, _result: Result) -> None:
     """Nothing is exported."""

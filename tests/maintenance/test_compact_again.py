@@ -47,8 +47,8 @@ def marked(place: Place) -> list[int]:
 
 
 def is_compact(place: Place) -> bool:
-    """Whether all that a later turn stands behind is one object a turn, and nothing dead is left, by a reading
-    from the log's beginning."""
+    """Whether all that a later turn stands behind is one object a turn, and nothing dead is left, by a
+    reading from the log's beginning."""
     bench = Bench(fresh(place), SID, "compact", None, True)
     stretches = list(compacting.settled(bench, bench.places("out")[0]))
     return len(stretches) > 2 and all(len(one.parts) == 1 and not one.dead for one in stretches)

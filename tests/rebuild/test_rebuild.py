@@ -12,10 +12,11 @@ from chat_samples import user
 from roots import corpus, documents, folder, forget, turns
 
 import snapshotter
+from snapshotter import windows
 from snapshotter.database import Database
 from snapshotter.database import open as open_database
 from snapshotter.errors import Misconfigured, Refused
-from snapshotter.rebuilding import Options, Result, rebuild_some, source, working
+from snapshotter.rebuilding import Options, Result, rebuild_some, working
 from streams import keys
 
 
@@ -66,7 +67,7 @@ def test_windows_that_are_read_ahead_come_to_the_same(root: Path, monkeypatch: p
 
     before = found()
     monkeypatch.setattr(working, "is_at_hand", lambda _url: False)
-    monkeypatch.setattr(source, "WINDOW", 3)
+    monkeypatch.setattr(windows, "WINDOW", 3)
     assert found() == before
 
 

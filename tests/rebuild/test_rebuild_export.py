@@ -17,9 +17,11 @@ from chat_samples import SID, Place, call, die, first_turn, result, saying, user
 from roots import folder, make_corpus, one, turns
 
 import snapshotter
+from snapshotter.comparing import spilled
 from snapshotter.database import Database
 from snapshotter.rebuilding import Options, exporting
 from snapshotter.rebuilding.exporting import MESSAGES, SESSIONS, Export, check_apart
+from snapshotter.spilling import Spill
 from streams.errors import Misconfigured, Refused
 
 Rows = list[dict[str, Any]]
@@ -267,7 +269,7 @@ def test_foreign_messages_are_exported_as_they_are() -> None:
     found: Rows = []
     fold = place.db.load(SID).fold
     export = Export("memory://foreign", "jsonl", [SID])
-    export.add(fold, one(place.db, Options()))
+    export.add(spilled(fold, Spill()), one(place.db, Options()))
     found = [json.loads(line) for line in export._parts["messages"].data().splitlines()]
     assert [(row["id"], row["text"], row["tools"]) for row in found] == [("x", "", ["t"])]
 

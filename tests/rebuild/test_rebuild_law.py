@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from roots import TESTS, forget, loaded, one
 
-from snapshotter.rebuilding import Options, source
+from snapshotter import windows
+from snapshotter.rebuilding import Options
 
 blocks: Any = loaded(TESTS / "properties" / "blocks_script.py")
 
@@ -30,7 +31,7 @@ def test_a_session_is_rebuilt_from_its_log(data: st.DataObject) -> None:
     play = blocks.Play(sizes, lambda: None)
     play.play(steps)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "WINDOW", data.draw(st.sampled_from([1, 2, 64])))
+        patch.setattr(windows, "WINDOW", data.draw(st.sampled_from([1, 2, 64])))
         found = one(play.db, Options(sizes=sizes))
         assert found.status in ("same", "unsaved"), found
         before, state = play.document(), play.found()

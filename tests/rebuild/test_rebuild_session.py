@@ -10,7 +10,7 @@ import pytest
 from chat_samples import SID, Place, die, first_turn, saying, user, write_all
 from roots import TESTS, documents, forget, loaded, one, turns
 
-from snapshotter import maintenance
+from snapshotter import maintenance, windows
 from snapshotter.core.blocks import Sizes
 from snapshotter.database import Database
 from snapshotter.rebuilding import Options, source
@@ -294,7 +294,7 @@ def test_a_store_that_does_not_answer_is_told_for_the_session_alone(place: Place
 
 def test_a_log_is_read_in_windows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read ahead of the fold is one window, and the inputs that it names."""
-    monkeypatch.setattr(source, "WINDOW", 3)
+    monkeypatch.setattr(windows, "WINDOW", 3)
     turns(place.db, SID, 9)
     found = source.opened(place.db.store, SID)
     parcels = source.parcels(place.db.store, SID, found, None, found.places[-1].first)
@@ -313,7 +313,7 @@ def test_a_log_is_read_in_windows(place: Place, monkeypatch: pytest.MonkeyPatch)
 def test_windows_are_bounded_by_bytes_as_well(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     turns(place.db, SID, 4)
     found = source.opened(place.db.store, SID)
-    monkeypatch.setattr(source, "_WINDOW_BYTES", max(found.places[0].size, 1))
+    monkeypatch.setattr(windows, "BYTES", max(found.places[0].size, 1))
     parcels = list(source.parcels(place.db.store, SID, found, None, found.places[-1].first))
     assert [len(parcel.segments) for parcel in parcels] == [1] * len(found.places)
 
