@@ -348,7 +348,7 @@ def _read_tail(store: Store, sid: str, cursor: Cursor, listing: Listing, problem
     if problem is not None and (not tail.segments or tail.segments[0].header.first != 1):
         raise problem
     filled = {record["id"]: record for record in values.fill(store, sid, tail.records)}
-    segments = [replace(s, records=[filled[r["id"]] for r in s.records]) for s in tail.segments]
+    segments = [s._replace(records=[filled[r["id"]] for r in s.records]) for s in tail.segments]
     return replace(tail, segments=segments)
 
 

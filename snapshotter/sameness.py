@@ -45,6 +45,30 @@ def facts(fold: Fold) -> dict[str, Any]:
     return {**kept, "turn": fold.turn, "closed": fold.closed, "deleted": fold.deleted}
 
 
+def is_as_stored(fold: Fold, document: dict[str, Any]) -> bool:
+    """Whether a snapshot's document, whole in itself, says just what the fold is, so that `facts` of both are
+    the same, once both know the same inputs. False says nothing: looked at is the most common case alone."""
+    try:
+        return (
+            fold.open is None
+            and not fold.chain.partial
+            and document.get("messages") == fold.chain.messages
+            and not (document.get("blocks") or document.get("inApplied") or document.get("context"))
+            and fold.context is None
+            and int(document.get("lastOutEventId") or 0) == fold.cursor
+            and int(document.get("lastInEventId") or 0) == fold.inputs.applied_upto
+            and (document.get("state") or {}) == fold.state
+            and document.get("lastTurn") == fold.last_turn
+            and document.get("turn") == fold.turn
+            and (document.get("closed") is True) == fold.closed
+            and (document.get("deleted") is True) == fold.deleted
+            and not fold.inputs.applied
+            and (not fold.inputs.owed() or document.get("keys") == fold.inputs.rows())
+        )
+    except RecursionError:  # nests more deeply than Python compares by itself
+        return False
+
+
 def differences(one: Any, other: Any, path: str = "") -> Iterator[Difference]:
     """Every place at which two JSON values differ, in the order of the first one's fields; also where they
     nest more deeply than Python compares by itself."""

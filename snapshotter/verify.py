@@ -24,7 +24,7 @@ later one holds whatever an earlier one speaks of, and records beyond the boot's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -256,7 +256,7 @@ class _Check:
         """With what is stored apart in its place. A value that cannot be read is a problem, and the fold ends
         there."""
         records = self._try(partial(fill, self._store, self._sid, segment.records))
-        return segment if records is None else replace(segment, records=records)
+        return segment if records is None else segment._replace(records=records)
 
     def _count(self, segment: Segment) -> None:
         self._verdict.segments += 1

@@ -20,7 +20,7 @@ the store lets exactly one create win, and the loser looks again and takes the n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from streams import claims, keys
@@ -149,7 +149,7 @@ def read_after(store: Store, log: Log, sid: str, cursor: Cursor, listing: Listin
     header = covering.header
     records = [r for record in covering.records for r in unpack_after(record, cursor.id)]
     live, last = link(log, sid, Cursor(header.last, header.nonce, header.first), segments)
-    return Tail([replace(covering, records=records), *live], last, listing)
+    return Tail([covering._replace(records=records), *live], last, listing)
 
 
 def read_all(store: Store, log: Log, sid: str) -> Tail:
@@ -185,19 +185,20 @@ def link(log: Log, sid: str, cursor: Cursor, segments: list[Segment]) -> tuple[l
     Raises Gap at the first hole and at the first segment that continues another log.
     """
     live: list[Segment] = []
+    last, nonce, begins = cursor.id, cursor.nonce, cursor.first
     for segment in segments:
         header = segment.header
-        expect = cursor.id + 1
-        if header.first < expect:
+        first = header.first
+        if first <= last:
             continue
-        if header.first > expect:
-            raise _gap(log, sid, expect, header.first - 1, "are missing")
-        known = cursor.nonce or cursor.id == 0
-        if log == "out" and known and (header.prev or "") != cursor.nonce:
-            raise _gap(log, sid, header.first, header.last, f"continue another log (in {segment.key})")
+        if first > last + 1:
+            raise _gap(log, sid, last + 1, first - 1, "are missing")
+        known = nonce or last == 0
+        if log == "out" and known and (header.prev or "") != nonce:
+            raise _gap(log, sid, first, header.last, f"continue another log (in {segment.key})")
         live.append(segment)
-        cursor = Cursor(header.last, header.nonce, header.first)
-    return live, cursor
+        last, nonce, begins = header.last, header.nonce, first
+    return live, Cursor(last, nonce, begins)
 
 
 def follow(

@@ -2,8 +2,8 @@
 
 A record itself stays a plain JSON dict on the hot path: `{"id", "ts", …}` with one of `chunk` or
 `control` (out log) or `kind` (in log). Millions of them pass through a rebuild; a class of their own would
-cost more than everything else that is done with them. What stands around them is frozen here. (A header is
-a tuple, which is made in a third of the time: a rebuild makes hundreds of thousands.)
+cost more than everything else that is done with them. What stands around them is frozen here; segments and
+their headers are tuples, which are made in a third of the time: a rebuild makes hundreds of thousands.
 
 Order comes from ids alone. `ts` (epoch milliseconds) is carried and never sorted by.
 """
@@ -45,8 +45,7 @@ class Header(NamedTuple):
     lease: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A decoded segment. `records` are as stored (packed runs stay packed); treat them as frozen.
 
     `modified_ms` is the store's date of the object, epoch milliseconds, None where it does not tell.

@@ -100,6 +100,10 @@ class Stats:
         with self._lock:
             self._counts[name] += amount
 
+    def count(self, name: str) -> int:
+        """One of the counters now."""
+        return self._counts[name]
+
     def snapshot(self) -> RequestStats:
         """The counters now. Subtract an earlier snapshot to see what one operation cost."""
         with self._lock:

@@ -167,7 +167,8 @@ class Ledger:
         self.next_credit = 0
         self._calls = dict.fromkeys(running, False)
         if not again or "clientTools" in record:
-            self._client_tools = [n for n in record.get("clientTools") or () if isinstance(n, str)]
+            named = record.get("clientTools")
+            self._client_tools = [n for n in named if isinstance(n, str)] if named else ()
         self._know(record)
 
     def _belongs(self, mode: str, taken: set[int], message_id: Any) -> bool:
@@ -194,10 +195,11 @@ class Ledger:
 
     def reset(self) -> None:
         """Nothing before this counts."""
-        if self.aside:
-            told = (ts for ts, chunk in reversed(self.aside) if type(ts) is int and type(chunk) is dict)
-            self._last = next(told, self._last)
-            self.aside.clear()
+        for ts, chunk in reversed(self.aside):
+            if type(ts) is int and type(chunk) is dict:
+                self._last = ts
+                break
+        self.aside.clear()
         self._attempts, self.claims, self._claim = [], [], None
         self.inputs, self.messages, self.first_turn = set(), set(), 0
         self.cause = self.error = self._live = None
@@ -243,7 +245,8 @@ class Ledger:
 
     def _know(self, record: Record) -> None:
         cause = record.get("cause")
-        self.cause = cause if isinstance(cause, str) else self.cause
+        if isinstance(cause, str):
+            self.cause = cause
 
     def touch(self, record: Record, *, heartbeat: bool = False) -> None:
         """Any other control record."""

@@ -104,7 +104,12 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
 
 def problem_of(document: dict[str, Any]) -> str | None:
     """What is wrong with a snapshot document, in words; None where all fields have their shape."""
+    for name, value in document.items():
+        if value is not None and name in _FIELDS and not _FIELDS[name](value):
+            break
+    else:
+        return None
     wrong = [
         name for name, fits in _FIELDS.items() if document.get(name) is not None and not fits(document[name])
     ]
-    return f"field {wrong[0]!r}" if wrong else None
+    return f"field {wrong[0]!r}"

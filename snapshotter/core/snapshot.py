@@ -112,8 +112,12 @@ def encode(
 
 def is_whole(data: bytes) -> bool:
     """False where the document ends with a checksum, and that is another than its bytes give."""
-    found = _END.search(data, max(0, len(data) - _LONGEST_END))
+    found = _checksum(data)
     return found is None or int(found[1]) == crc32(memoryview(data)[: found.start()])
+
+
+def _checksum(data: bytes) -> re.Match[bytes] | None:
+    return _END.search(data, max(0, len(data) - _LONGEST_END))
 
 
 def decode(
@@ -137,7 +141,8 @@ def decode(
             offset=0,
         )
     # After the version: a newer release may do its checksum in another way.
-    if not is_whole(data) or ("crc" in document and _END.search(data) is None):
+    told = "crc" in document
+    if not is_whole(data) or (told and _checksum(data) is None and _END.search(data) is None):
         raise _corrupt(key, "does not match its checksum")
     if document.get("hydrated") and not hydrated:
         raise Refused(

@@ -14,7 +14,7 @@ Logs of a session that was deleted begin with the deletion, and the fold with it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -185,30 +185,31 @@ class Work:
             taken = self._read()
             for record in parcel.inputs:
                 rebuilt.fold.feed(record)
-            for segment in parcel.segments:
-                self._apply(found, rebuilt, segment, target)
+            for run in _runs(parcel.segments, target, alone=self._options.mode == "write"):
+                self._apply(found, rebuilt, run, target)
         return rebuilt
 
-    def _apply(self, found: Opened, rebuilt: _Rebuilt, segment: Segment, target: int | None) -> None:
-        header, fold, records = segment.header, rebuilt.fold, segment.records
+    def _apply(self, found: Opened, rebuilt: _Rebuilt, run: list[Segment], target: int | None) -> None:
+        header, fold = run[-1].header, rebuilt.fold
+        records = run[0].records if len(run) == 1 else chain.from_iterable(s.records for s in run)
         if target is not None and header.first <= target < header.last:  # merged since the snapshot was taken
-            before = [record for record in records if last_id(record) <= target]
+            before = [record for record in run[0].records if last_id(record) <= target]
             self._spill.replay(fold, before)
-            records = records[len(before) :]
+            records = run[0].records[len(before) :]
             if fold.cursor == target:
                 self._lay_beside(found, rebuilt)
         self._spill.replay(fold, records)
-        rebuilt.segments += 1
-        rebuilt.records += header.last - max(header.first - 1, rebuilt.at.id)
+        rebuilt.segments += len(run)
+        rebuilt.records += header.last - max(run[0].header.first - 1, rebuilt.at.id)
         rebuilt.at = Cursor(header.last, header.nonce, header.first)
         if fold.open is None and fold.claim is None and not fold.budget.claims:
             rebuilt.rest = rebuilt.at
         if target == header.last:
-            self._lay_beside(found, rebuilt, segment)
+            self._lay_beside(found, rebuilt, header.nonce)
 
     def _read(self) -> int:
         """Bytes that were read of this session so far."""
-        return self._store.stats.snapshot().bytes_read
+        return self._store.stats.count("bytes_read")
 
     def _end(self, found: Opened) -> int:
         """The first id of the last segment to read. Comparing goes as far as the snapshot, where that is
@@ -222,15 +223,18 @@ class Work:
 
     # -- comparing --------------------------------------------------------------------------------------
 
-    def _lay_beside(self, found: Opened, rebuilt: _Rebuilt, segment: Segment | None = None) -> None:
-        """The fold stands where the snapshot was taken: note every difference."""
+    def _lay_beside(self, found: Opened, rebuilt: _Rebuilt, nonce: str = "") -> None:
+        """The fold stands where the snapshot was taken, at the end of the segment of this nonce where one is
+        given: note every difference."""
         document = found.document
         assert document is not None
-        nonces = ("", "")
-        if segment is not None and document.get("lastOutNonce"):
-            nonces = segment.header.nonce, document["lastOutNonce"]
+        told = (document.get("lastOutNonce") or nonce) if nonce else ""
+        fed = found.newest <= rebuilt.fold.inputs.last
+        if told == nonce and fed and sameness.is_as_stored(rebuilt.fold, document):
+            rebuilt.different = 0
+            return
         try:
-            self._differ(found, rebuilt, document, nonces)
+            self._differ(found, rebuilt, document, (nonce, told))
         except (Missing, Corrupt) as problem:
             rebuilt.problem, rebuilt.different = problem, None
             rebuilt.differences.clear()
@@ -341,6 +345,21 @@ class Work:
             error=type(error).__name__,
             detail=str(error),
         )
+
+
+def _runs(segments: Sequence[Segment], target: int | None, *, alone: bool) -> Iterator[list[Segment]]:
+    """The segments in lists that may be applied at once: `alone` each by itself, else what stands before and
+    what behind the one that holds the record `target`."""
+    run: list[Segment] = []
+    for segment in segments:
+        if alone or (target is not None and segment.header.first <= target <= segment.header.last):
+            yield from ([run] if run else [])
+            yield [segment]
+            run = []
+        else:
+            run.append(segment)
+    if run:
+        yield run
 
 
 def _left(found: Opened) -> str | None:

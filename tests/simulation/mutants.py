@@ -156,16 +156,16 @@ STREAMS = [
     _mutant(
         "chain-unchecked",
         "nobody compares `prev` with the nonce before",
-        (log.link, '(header.prev or "") != cursor.nonce', "False"),
+        (log.link, '(header.prev or "") != nonce', "False"),
     ),
     _mutant(
         "gap-is-history",
         "missing records of the out log are passed over",
-        (log.link, 'raise _gap(log, sid, expect, header.first - 1, "are missing")', "pass"),
+        (log.link, 'raise _gap(log, sid, last + 1, first - 1, "are missing")', "pass"),
         (
             log.link,
-            "known = cursor.nonce or cursor.id == 0",
-            "known = header.first == expect and (cursor.nonce or cursor.id == 0)",
+            "known = nonce or last == 0",
+            "known = first == last + 1 and (nonce or last == 0)",
         ),
         (
             Fold.apply,
