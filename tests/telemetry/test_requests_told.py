@@ -208,6 +208,18 @@ def test_the_watched_bucket_is_the_same_bucket() -> None:
     inner = MemoryBucket(FakeClock())
     bucket: Bucket = WatchedBucket(inner, Telemetry(), Trace(None, FakeClock()))
     assert (bucket.url, bucket.room, bucket.trusted) == (inner.url, inner.room, inner.trusted)
+    assert bucket.copies is inner.copies is True
+
+
+def test_a_copy_by_the_store_is_told_as_one() -> None:
+    place = Watched()
+    place.bucket.inner.put("a", b"data")
+    store = watched_store(place.bucket, place.clock, None, place.told.telemetry)
+    with place.told.tracer.start_as_current_span("application") as span:
+        assert store.copy("a", "b", inside=True)
+        assert store.copy("a", "b", inside=True)
+    assert [verb for verb, _ in place.told.requests(span)] == ["HEAD", "COPY", "HEAD", "COPY", "GET", "PUT", "HEAD", "GET"]
+    assert [told["snapshotter.outcome"] for told in told_of(place, "COPY", "b")] == ["ok", "lost"]
 
 
 # -- what is never told --------------------------------------------------------------------------------
