@@ -30,7 +30,7 @@ from .core.chunks import delta_of
 from .core.tally import Tally
 from .core.values import reason_text
 from .incoming import newest_input, next_input
-from .loading import SLACK, Holder, Loaded, Watched
+from .loading import SLACK, Holder, Loaded, Watched, told_age
 from .recovering import busy
 from .recovery import ChatRecovery, Hooks, RecoveryContext
 from .spans import overtaken
@@ -84,6 +84,7 @@ class Claiming:
     config: ChatRecovery
     number: int | None
     wait: float
+    patient: bool
     takeover: bool
     cause: str | None
     before_write: Callable[[], None]
@@ -146,7 +147,7 @@ class Claiming:
     def _claim(self, end: float) -> Claim | None:
         """Write the fence, once nobody holds the session any more."""
         store, clock = self.store, self.store.clock
-        watched = Watched(clock)
+        watched, began = Watched(clock), clock.monotonic()
         while True:
             newest = self.number or newest_input(store, self.sid)
             if not newest:
@@ -159,8 +160,9 @@ class Claiming:
             if segments:
                 header = segments[-1].header
                 epoch, position = header.epoch or 0, Cursor(header.last, header.nonce)
-                date = clock.now_ms() if listing.date_ms is None else listing.date_ms
-                told = (date - (listing.entries[0].modified_ms or date)) / 1000
+                told = told_age(listing.date_ms, listing.entries[0].modified_ms, clock.now_ms())
+                if told < -SLACK and self.patient:  # as in `wait_for`
+                    end = max(end, began + (header.lease or 0) + SLACK)
                 age = max(told, watched.seconds(position))
                 left = (header.lease or 0) + SLACK - age
                 if header.lease and left > 0 and not self.takeover and not _let_go(segments[-1]):

@@ -294,6 +294,7 @@ class Database(Senders, Readers, HostDoor):
                 sid,
                 receipt=number,
                 wait=wait,
+                patient=stable_timeout is None,
                 takeover=takeover,
                 learn=self._learner(),
                 recovery=self.recovery,
@@ -307,7 +308,16 @@ class Database(Senders, Readers, HostDoor):
             if not claim:
                 return span.found(self._session(session_id, sid, read(number), store, read, **options))
             claiming = Claiming(
-                store, session_id, sid, self.recovery, number, wait, takeover, cause, self._ensure
+                store,
+                session_id,
+                sid,
+                self.recovery,
+                number,
+                wait,
+                stable_timeout is None,
+                takeover,
+                cause,
+                self._ensure,
             )
             return span.found(self._claimed(claiming, read, window, **options))
 

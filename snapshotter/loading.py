@@ -83,6 +83,12 @@ class Watched:
         return self._clock.monotonic() - self._since
 
 
+def told_age(date_ms: int | None, modified_ms: int | None, now_ms: int) -> float:
+    """Seconds since an object was written, by the store's clock, or the reader's where the store tells no
+    date. Negative where that clock was set back since; 0 where nothing is known."""
+    return 0.0 if modified_ms is None else ((now_ms if date_ms is None else date_ms) - modified_ms) / 1000
+
+
 @dataclass(slots=True)
 class Loaded:
     """A session as read. `etag` is the stored snapshot's, None where there is none; `readable` is false
@@ -120,9 +126,11 @@ class Loaded:
 
     def age(self, now_ms: int) -> float:
         """Seconds since the log's last word, by the store's own clock, or by the reader's patience."""
-        date = now_ms if self.date_ms is None else self.date_ms
-        told = 0.0 if self.modified_ms is None else (date - self.modified_ms) / 1000
-        return max(told, self.watched)
+        return max(told_age(self.date_ms, self.modified_ms, now_ms), self.watched)
+
+    def is_ahead(self, now_ms: int) -> bool:
+        """Whether the log's last word is of the future, so that no date says how long ago it was."""
+        return told_age(self.date_ms, self.modified_ms, now_ms) < -SLACK
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ _NO_MODEL = "close"  # an item of this kind is done without a model call
 
 
 def pause_of(loaded: Loaded, limits: Limits, now_ms: int) -> Holder | None:
-    """The pause before the next attempt, as a holder of the session; None where it may begin now."""
-    if loaded.fold.open is None and not loaded.fold.budget.claims:
+    """The pause before the next attempt, as a holder of the session; None where it may begin now, and where
+    no date says when the last one ended."""
+    if (loaded.fold.open is None and not loaded.fold.budget.claims) or loaded.is_ahead(now_ms):
         return None
     plan = revive(loaded.fold)
     if moves.next_step(plan) not in ("resume", "item"):

@@ -138,7 +138,8 @@ class Session(Scribe):
         self._notes += loaded.notes
         for line in loaded.notes:
             self.log_note(line["code"], line["detail"])
-        self._age, self._taken_at = loaded.age(self.clock.now_ms()), self.clock.monotonic()
+        now, self._taken_at = self.clock.now_ms(), self.clock.monotonic()
+        self._age = math.inf if loaded.is_ahead(now) else loaded.age(now)  # no date puts the next attempt off
         self._released = False
         pause = pause_of(loaded, self.recovery.limits, self.clock.now_ms())
         self.busy = loaded.holder(self.clock.now_ms()) or pause

@@ -7,7 +7,8 @@ that grows with each fault; until then the session counts as busy, too, and the 
 whether the boot then waits or gives up.
 
 A holder is judged by the store's dates, and also by what this boot saw itself: whoever said nothing new for
-its whole lease while we looked is gone, whatever the dates say.
+its whole lease while we looked is gone, whatever the dates say. Where they say nothing, since the clock was
+set back and the last word is of the future, a boot that was not told how long to wait waits for so long.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from streams import log, probe
 from streams.store import Store
 
 from .core.budget import Limits
-from .loading import Hydrator, Loaded, Watched, load
+from .loading import SLACK, Hydrator, Loaded, Watched, load
 from .recovering import busy, pause_of
 from .recovery import ChatRecovery, Hooks
 from .watched import of
@@ -34,6 +35,7 @@ def wait_for(
     *,
     receipt: int | None,
     wait: float,
+    patient: bool,
     takeover: bool,
     learn: Callable[[probe.Capabilities], None] | None,
     recovery: ChatRecovery,
@@ -43,8 +45,9 @@ def wait_for(
 ) -> Loaded:
     """Read the session; while a living worker holds it, or it is too soon for the next attempt, look again.
 
-    `wait` is in seconds; `learn` is told what the probe found, which is read along where it is given;
-    `limits` stand in place of `recovery`'s; `window` as in `load`. Raises Busy, and what `load` raises.
+    `wait` is in seconds; `patient`: longer where no date tells whether the holder lives; `learn` is told what
+    the probe found, which is read along where it is given; `limits` stand in place of `recovery`'s; `window`
+    as in `load`. Raises Busy, and what `load` raises.
     """
     clock = store.clock
     notes: list[dict[str, Any]] = []
@@ -54,7 +57,8 @@ def wait_for(
 
     hooks = Hooks(recovery, session_id, note, of(store))
     told: set[tuple[str, int]] = set()  # incidents and attempts whose pause was found
-    end = clock.monotonic() + wait
+    began = clock.monotonic()
+    end = began + wait
     watched = Watched(clock)
     while True:
         loaded = load(
@@ -72,6 +76,8 @@ def wait_for(
         if found is not None and (found.id, found.attempt) not in told:
             told.add((found.id, found.attempt))
             hooks.emit("scheduled", found, retry_after=holder.retry_after)
+        if patient and loaded.is_ahead(clock.now_ms()):
+            end = max(end, began + loaded.lease + SLACK)
         left = end - clock.monotonic()
         if left <= 0:
             raise busy(session_id, holder)

@@ -57,6 +57,30 @@ def test_one_that_saw_less_than_that_does_not(db: Database, clock: FakeClock, cl
     assert clock.monotonic() == pytest.approx(LEASE + SLACK - 1.0)
 
 
+@pytest.mark.parametrize("claim", [False, True])
+def test_one_that_was_not_told_how_long_to_wait_waits_for_the_lease(
+    db: Database, clock: FakeClock, claim: bool
+) -> None:
+    """Else each boot would give up after 25 s, until the clock has caught up: an hour of Busy."""
+    with db.boot(SID, claim=claim) as session:
+        assert LEASE + SLACK <= clock.monotonic() < LEASE + SLACK + 1.5
+        assert first_turn(session).attempt == 2
+
+
+def test_where_no_date_says_when_the_last_attempt_ended_the_next_one_is_not_put_off(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    ahead = FakeClock(start_ms=clock.now_ms() + HOUR_MS)
+    early = Database(FileBucket(tmp_path, ahead), ahead)
+    early.send(SID, user("u1"))
+    with early.boot(SID) as session, pytest.raises(RuntimeError), first_turn(session):
+        raise RuntimeError("once more")
+    with pytest.raises(Busy):
+        early.boot(SID, stable_timeout=0.0)
+    with Database(FileBucket(tmp_path, clock), clock).boot(SID, stable_timeout=0.0) as session:
+        assert first_turn(session).attempt == 2
+
+
 def test_a_log_that_goes_on_is_watched_anew() -> None:
     clock = FakeClock()
     watched = Watched(clock)
