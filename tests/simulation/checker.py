@@ -285,7 +285,7 @@ class Checker(Lives):
         stopped = {send.target for send in case.sends.values() if send.kind == "stop"}
         sends = [case.sends[i] for i in ids if i in case.sends and i not in stopped]
         # What was sent again so late that its sender looked no longer so far back was there before, perhaps.
-        sends = [send for send in sends if send.tried - send.began <= LOOKS_BACK]
+        sends = [s for s in sends if max(s.tried, s.acked or s.tried) - s.began <= LOOKS_BACK]
         order = [send.id for send in sends if send.kind == "message" and send.id is not None]
         if order != sorted(order) and not self._jumps:
             self._blame("out of order", f"{ids}, by in id {order}: {_brief(event)}")

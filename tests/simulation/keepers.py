@@ -93,16 +93,19 @@ class Keeper:
         return sorted(key for key in self._store.objects() if key.startswith(f"out/{session}/"))
 
     def _below_fence(self, session: str, before: list[str]) -> list[str]:
-        """What a deletion should have emptied: out segments below the newest fence, but the empty ones.
-        `before`: those that stood there when it began. One that came since, below the newest of them, is what
-        a sleeper left in a place that a trim or gc had freed: nobody reads it, and gc takes it away."""
+        """What a deletion should have emptied: out segments below its fence, but the empty ones. `before`:
+        those that stood there when it began. Its fence is the first that came since (a create that brings it
+        to its end may have written another), else the newest. A segment that came since, below the newest of
+        those, is what a sleeper left in a place that a trim or gc had freed: nobody reads it, and gc takes it
+        away."""
         stored, out = self._store.objects(), self._out(session)
         fences = [at for at, key in enumerate(out) if b'"control":"session-deleted"' in stored[key]]
         trimmed = any(data and key.startswith(f"checkpoints/{session}/") for key, data in stored.items())
         if not fences:  # opened again meanwhile, it may have been trimmed above it
             return [] if trimmed else ["no fence"]
+        own = max([at for at in fences if out[at] not in before], default=fences[0])
         freed = [key for key in out if key not in before and before and key > before[0]]
-        return [key for key in out[fences[0] + 1 :] if stored[key] and key not in freed]
+        return [key for key in out[own + 1 :] if stored[key] and key not in freed]
 
     def _create(self, session: str, _: Deed) -> None:
         try:
