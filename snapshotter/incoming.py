@@ -23,8 +23,9 @@ def newest_named(records: Sequence[Record]) -> int:
     for record in records:
         if "control" in record:
             lists = record.get("inputs")
-            told = [record.get("seen"), record.get("for"), *(lists if isinstance(lists, list) else ())]
-            newest = max([newest, *(number for number in told if type(number) is int)])
+            for number in (record.get("seen"), record.get("for"), *(lists if type(lists) is list else ())):
+                if type(number) is int and number > newest:
+                    newest = number
     return newest
 
 

@@ -21,7 +21,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .chunks import Chunk, ChunkError, fields_of, is_end_marker, is_sound, is_transient, mend, validate
+from .chunks import (
+    DELTAS,
+    Chunk,
+    ChunkError,
+    fields_of,
+    is_end_marker,
+    is_sound,
+    is_transient,
+    mend,
+    validate,
+)
 from .draft import Draft, Input, Open, merged, streamed_fields
 from .tool_parts import (
     Part,
@@ -62,11 +72,7 @@ class Accumulator(Draft):
         self._report = report
         frozen = self._parts[:frozen_parts]
         self._final = {index for index, part in enumerate(frozen) if is_settled(part)} if frozen else set()
-        self._fast: dict[str, tuple[str, str, Mapping[str, list[str]]]] = {
-            "text-delta": ("id", "delta", self._texts),
-            "reasoning-delta": ("id", "delta", self._reasonings),
-            "tool-input-delta": ("toolCallId", "inputTextDelta", self._streaming),
-        }
+        self._open: tuple[Mapping[str, list[str]], ...] = (self._texts, self._reasonings, self._streaming)
 
     # -- chunks ----------------------------------------------------------------------------------
 
@@ -88,11 +94,11 @@ class Accumulator(Draft):
     def append(self, chunk: Any) -> bool:
         """The fast way: apply the chunk if it is a plain delta of an open part. False: nothing was done."""
         try:
-            if len(chunk) == 3 and (found := self._fast.get(chunk["type"])) is not None:
-                name, field, open_parts = found
+            if len(chunk) == 3 and (found := _DELTAS.get(chunk["type"])) is not None:
+                name, field, which = found
                 piece = chunk[field]
                 if type(piece) is str:
-                    open_parts[chunk[name]].append(piece)
+                    self._open[which][chunk[name]].append(piece)
                     self.at += 1
                     return True
         except (KeyError, TypeError):
@@ -101,8 +107,8 @@ class Accumulator(Draft):
 
     def takes(self, chunk: Any) -> bool:
         """Whether `append` would apply it, for a chunk with three fields whose types were looked at."""
-        name, _, open_parts = self._fast[chunk["type"]]
-        return chunk[name] in open_parts
+        name, _, which = _DELTAS[chunk["type"]]
+        return chunk[name] in self._open[which]
 
     def apply_start(self, chunk: Chunk, *, reset: bool) -> bool:
         """A `start` chunk. With `reset`, as the client does it: another id begins an empty message.
@@ -354,6 +360,9 @@ class Accumulator(Draft):
 
 
 _OUTPUTS: Final = frozenset({"tool-output-available", "tool-output-error"})
+
+_DELTAS: Final = {kind: (*DELTAS[kind], which) for which, kind in enumerate(DELTAS)}
+"""As `DELTAS`, and which of the accumulator's open parts they go to."""
 
 _PUSHED: Final = {
     "file": ("type", "mediaType", "url", "providerMetadata"),

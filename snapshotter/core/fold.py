@@ -22,17 +22,17 @@ from typing import Any
 
 from streams.errors import Gap, Refused
 
-from . import edits
+from . import edits, lifetime
 from .accumulator import Accumulator
 from .apart import held_apart
-from .budget import Ledger
 from .calls import Message, calls_of, granted
 from .chain import Chain, free_id
 from .chunks import validate
 from .cleanup import kept_on_drop, stands
-from .controls import ANEW, from_middle, mended
+from .controls import from_middle, mended
 from .inputs import InputLog
 from .late import late_output
+from .ledger import Ledger
 from .openturn import OpenTurn
 
 _OUTPUTS = frozenset({"tool-output-available", "tool-output-error"})
@@ -143,7 +143,7 @@ class Fold:
                 expect, turn = self.cursor + 1, self.open
                 append = turn.acc.append if turn is not None else _never
                 continue
-            told((record.get("ts"), chunk))
+            told(record)
             if not append(chunk):
                 self._record, self.cursor = expect, expect - 1
                 self._other(turn, expect, chunk)
@@ -166,7 +166,7 @@ class Fold:
             self.note("unknown-control", f"control {name!r} is not known here; kept, skipped")
         elif self.deleted and name not in _AFTER_DELETE:
             self.note("after-delete", f"{name} after the session was deleted; skipped")
-            self._pass_over(record)
+            lifetime.pass_over(self, record)
             return False
         else:
             handler(self, record)
@@ -245,7 +245,7 @@ class Fold:
         if self.closed and record.get("epoch", 0) <= self.epoch:
             self.note("turn-after-end", "a turn-start after the session was closed; skipped")
             return
-        self._take_over(record)
+        self.take_over(record)
         turn = self.open
         if turn is not None and turn.turn == record.get("turn"):
             turn.begin_attempt(record, self.accumulator)
@@ -253,8 +253,7 @@ class Fold:
             self.budget.start(record, turn.turn, turn.inputs, again=True)
             return
         if turn is not None:
-            self.note("turn-left-open", f"turn {turn.turn} was open; closed as interrupted")
-            self._close("interrupted", {})
+            self.interrupt(turn)
         turn = edits.open_turn(self, record)
         # Only a message that is continued has calls already.
         calls = calls_of(turn.current()) if turn.seed else ()
@@ -268,7 +267,13 @@ class Fold:
         if isinstance(named, str) and named and named != turn.message_id and not self.held(named):
             turn.acc.set_id(named)
 
-    def _take_over(self, record: Record) -> None:
+    def interrupt(self, turn: OpenTurn) -> None:
+        """Close the open turn, behind which something stands that leaves no turn open."""
+        self.note("turn-left-open", f"turn {turn.turn} was open; closed as interrupted")
+        self._close("interrupted", {})
+
+    def take_over(self, record: Record) -> None:
+        """Who writes from here on."""
         epoch = record.get("epoch", 0)
         if epoch > self.epoch:
             self.epoch = epoch
@@ -335,55 +340,6 @@ class Fold:
 
     # -- the session ------------------------------------------------------------------------------
 
-    def _state(self, record: Record) -> None:
-        new = dict(self.state)
-        new.update(record.get("set", {}))
-        for name in record.get("unset", ()):
-            if isinstance(name, str):
-                new.pop(name, None)
-        self.state = new
-
-    def _fence(self, record: Record) -> None:
-        why = record.get("why")
-        if self.deleted and why not in ANEW:
-            self.note("fence-after-delete", "a fence after the session was deleted; skipped")
-            self._pass_over(record)
-            return
-        self._take_over(record)
-        self.budget.fence(record)
-        if why == "boot":
-            self.claim = record
-        elif why == "create":
-            self.closed = self.deleted = False
-        if why in ANEW:
-            self.budget.reset()
-            self._spend_before(record.get("for", 0), why)
-
-    def _pass_over(self, record: Record) -> None:
-        """Somebody came to a session that is deleted. Whoever creates it anew takes over from there."""
-        self.epoch = max(self.epoch, record.get("epoch", 0))
-
-    def _spend_before(self, number: int, why: str) -> None:
-        """A session that is deleted, or opened again, begins anew: what was owed up to this input is spent,
-        without effect."""
-        for entry in self.inputs.owed():
-            if entry.id <= number:
-                self.note(f"input-before-{why}", f"input {entry.id} came before the session's {why}; spent")
-        self.inputs.spend(number)
-
-    def _session_closed(self, _record: Record) -> None:
-        if self.open is not None:
-            self.note("turn-left-open", f"turn {self.open.turn} was open; closed as interrupted")
-            self._close("interrupted", {})
-        self.closed, self.claim, self.placed = True, None, {}
-        self.budget.reset()
-
-    def _session_deleted(self, record: Record) -> None:
-        self._session_closed(record)
-        self.deleted = True
-        self.chain, self.state, self.context = Chain(), {}, None
-        self.last_turn, self.unfinished = None, []
-
     def _heartbeat(self, _record: Record) -> None:
         """Keeps a lease, changes nothing."""
 
@@ -436,12 +392,12 @@ _CONTROLS: dict[str, Callable[[Fold, Record], None]] = {
     "turn-complete": Fold._turn_complete,
     "turn-release": Fold._turn_release,
     "stash": Fold._stash,
-    "state": Fold._state,
+    "state": lifetime.set_state,
     "context": edits.set_context,
     "history": edits.edit_history,
     "input-applied": edits.apply_inputs,
-    "fence": Fold._fence,
+    "fence": lifetime.fence,
     "heartbeat": Fold._heartbeat,
-    "session-closed": Fold._session_closed,
-    "session-deleted": Fold._session_deleted,
+    "session-closed": lifetime.close_session,
+    "session-deleted": lifetime.delete_session,
 }

@@ -95,7 +95,7 @@ def body_hash(record: dict[str, Any]) -> str:
     nests too deeply: it counts as an unknown kind, and is nobody's duplicate."""
     kind = record.get("kind")
     own = KINDS.get(kind) if isinstance(kind, str) else None
-    names = [name for name in record if name not in _NOT_BODY] if own is None else ["kind", *own]
+    names = [name for name in record if name not in _NOT_BODY] if own is None else ("kind", *own)
     body = {name: record[name] for name in names if name in record}
     try:
         data = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
@@ -106,17 +106,20 @@ def body_hash(record: dict[str, Any]) -> str:
 
 def keys_of(record: dict[str, Any]) -> list[str]:
     """The idempotency keys of an in record, as they are stored."""
-    keys: list[str] = []
     message = record.get("message")
+    said = None
     if record.get("kind") == "message" and isinstance(message, dict) and message.get("role") == "user":
-        keys.append(message.get("id", ""))
-    keys.append(record.get("key", ""))
-    short = [
-        key if len(key) <= KEY_LIMIT else hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-        for key in keys
-        if isinstance(key, str) and key
-    ]
-    return list(dict.fromkeys(short))
+        said = message.get("id")
+    keys: list[str] = []
+    for key in (said, record.get("key")):
+        if not isinstance(key, str) or not key:
+            continue
+        short = key
+        if len(key) > KEY_LIMIT:
+            short = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+        if short not in keys:
+            keys.append(short)
+    return keys
 
 
 def needed(applied_upto: int, applied: Collection[int], newest: int) -> Iterator[int]:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .budget import Incident, Ledger, Limits, evaluate
+from .budget import Incident, Limits, evaluate
 from .controls import ANEW, mended
+from .ledger import Ledger
 from .moves import given_up
 from .snapshot import is_whole
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from snapshotter import values
 from snapshotter.agreeing import Stored, newest_inputs
+from snapshotter.checkpoints import cursor_of
 from snapshotter.core.snapshot import decode
 from snapshotter.incoming import newest_named, read_inputs
 from snapshotter.windows import is_one, windows
@@ -55,7 +56,7 @@ class Opened:
     @property
     def cursor(self) -> int:
         """Where the stored snapshot stands; 0 where there is none that can be read."""
-        return Stored(self.document, None).cursor.id
+        return cursor_of(self.document or {})
 
     @property
     def is_short(self) -> bool:

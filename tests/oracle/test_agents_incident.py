@@ -13,7 +13,8 @@ from typing import Any
 
 from asking import HOME, need, run_oracle
 
-from snapshotter.core.budget import Attempt, Incident, Ledger, Limits, evaluate
+from snapshotter.core.budget import Incident, Limits, evaluate
+from snapshotter.core.ledger import Attempt, Ledger
 
 SCRIPT = Path(__file__).with_name("agents_incident.mjs")
 Json = dict[str, Any]
@@ -93,7 +94,8 @@ class Case:
                 raise ValueError
             return bool(self.keep)
 
-        ledger = Ledger(attempts=attempts)
+        ledger = Ledger()
+        ledger.attempts.extend(attempts)
         return evaluate(ledger, inputs=[1], next_mode="retry", limits=self.limits, keep=keep)
 
 

@@ -28,7 +28,7 @@ from mutating import Edit, Mutant
 from snapshotter import blocks, checkpoints, incoming, loading, saving, sending, values
 from snapshotter.chunkwriter import ChunkWriter
 from snapshotter.claiming import Claiming
-from snapshotter.core import budget, cleanup, edits, moves, queue, snapshot
+from snapshotter.core import budget, cleanup, edits, ledger, moves, queue, snapshot
 from snapshotter.core.chain import Chain
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
@@ -396,7 +396,7 @@ if kind == "finish" and not self.strict:
     _mutant(
         "claim-not-counted",
         "a death while loading, announced by a claim, counts for nothing",
-        (budget.Ledger.claimed, "return sum(", "return 0 * sum("),
+        (ledger.Ledger.claimed, "return sum(", "return 0 * sum("),
     ),
 ]
 
