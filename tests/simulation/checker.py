@@ -179,6 +179,9 @@ class Checker(Lives):
                 case.done.setdefault(number, (event["turn"], event["attempt"]))
 
     def _left(self, case: Case, event: Event) -> None:
+        silent = all(call.who != event["who"] for call in case.calls.values())
+        if event["how"] not in POLITE and event["who"] in case.present and silent:
+            case.text.clear()  # its claim may have arrived, and an attempt may begin its text anew
         case.present = [who for who in case.present if who != event["who"]]
         self._over(case, event["who"], event["how"])
 
@@ -247,6 +250,8 @@ class Checker(Lives):
 
     def _shown(self, case: Case, event: Event) -> None:
         messages = event["messages"]
+        if case.source and not case.forked:  # it reads the source for a while, and may not tell that it is done
+            self._inherit(case, self._cases[case.source])
         self._check_users(case, messages, event)
         self._check_gone(case, messages, event)
         fins = self._check_words(case, messages, event)
