@@ -62,7 +62,7 @@ def _sealable(chain: Chain, spill: Spill) -> Iterator[Pair]:
 
 @dataclass(slots=True)
 class _Work:
-    """`group`: the messages of the block that is being filled, `forms` the bytes that stand for them."""
+    """`group`: the messages of the block that is being filled, `data` its JSON so far."""
 
     store: Store
     sid: str
@@ -72,8 +72,7 @@ class _Work:
     taken_over: set[str] = field(default_factory=set)
     dates: list[int] = field(default_factory=list)
     group: list[Pair] = field(default_factory=list)
-    forms: list[bytes] = field(default_factory=list)
-    size: int = 0
+    data: bytearray = field(default_factory=bytearray)
 
     def add(self, message: Message, ref: Ref | None) -> None:
         """The next message. What would not fit into the block under way begins the next."""
@@ -84,11 +83,11 @@ class _Work:
             ref = self._apart(form)
         if ref is not None:
             form = values.encoded({"ref": ref})
-        if self.group and self.size + len(form) + 1 > 2 * self.sizes.large:
+        if self.group and len(self.data) + len(form) + 1 > 2 * self.sizes.large:
             self._seal()
         self.group.append((message, ref))
-        self.forms.append(form)
-        self.size += len(form) + 1
+        self.data += b"," if self.data else b"["
+        self.data += form
 
     def _apart(self, data: bytes) -> Ref:
         name = values.name_of(data, self.store.clock.token())
@@ -97,13 +96,13 @@ class _Work:
         return ref
 
     def _seal(self) -> None:
-        data = blocks.pack(self.forms)
+        data = bytes(self.data + b"]")
         name, written = blocks.put(self.store, self.sid, data)
         self._note(name, written)
         unsettled = any(any_unsettled(message) for message, _ in self.group)
         block = Block(name, len(self.group), len(data), unsettled)
         self.spans.append(Span(block, block.count, loaded=False))
-        self.group, self.forms, self.size = [], [], 0
+        self.group, self.data = [], bytearray()
 
     def _note(self, name: str, written: Written) -> None:
         self.names.add(name)

@@ -188,7 +188,8 @@ class _Work:
     def _form(self, position: int) -> bytes:
         """The bytes that stand for a message in a list."""
         if position not in self.forms:
-            self.forms[position] = values.encoded(self._stored(self.to.fold.chain.messages[position]))
+            data = values.encoded(self._stored(self.to.fold.chain.messages[position]))
+            self.forms[position] = bytes(memoryview(data))  # what orjson returns holds a buffer of kilobytes
         return self.forms[position]
 
     def _stored(self, message: Message) -> Message:

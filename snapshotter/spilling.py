@@ -43,6 +43,7 @@ LIMIT = 8 * 1024 * 1024
 """Bytes that are read between two looks at what may leave memory."""
 
 _RUN = 1024 * 1024
+_TOGETHER = 16  # messages that are written, and read, as one value: the names of their fields are shared
 _BITS = 32  # of a filter, for each id: one in some 40,000 that are not there seems to be
 _PROBES = 6
 
@@ -121,7 +122,10 @@ class Spill:
         at, length = self._runs[span.block.key]
         self._file.seek(at)
         data = io.BytesIO(zlib.decompress(self._file.read(length)))
-        return [marshal.load(data) for _ in range(span.count)]  # noqa: S302 - written by this very process
+        found: list[Pair] = []
+        while len(found) < span.count:
+            found += marshal.load(data)  # noqa: S302 - written by this very process
+        return found
 
     def close(self) -> None:
         if self._file is not None:
@@ -183,14 +187,13 @@ class Spill:
     def _written(self, fold: Fold, messages: list[Message]) -> Iterator[Span]:
         run: list[Message] = []
         data: list[bytes] = []
-        size = 0
-        for message in messages:
-            run.append(message)
-            data.append(marshal.dumps((message, fold.chain.apart.ref_of(message))))
-            size += len(data[-1])
-            if size >= _RUN:
+        for start in range(0, len(messages), _TOGETHER):
+            some = messages[start : start + _TOGETHER]
+            run += some
+            data.append(marshal.dumps([(message, fold.chain.apart.ref_of(message)) for message in some]))
+            if sum(map(len, data)) >= _RUN:
                 yield self._put(run, data)
-                run, data, size = [], [], 0
+                run, data = [], []
         if run:
             yield self._put(run, data)
 

@@ -23,7 +23,7 @@ later one holds whatever an earlier one speaks of, and records beyond the boot's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from streams.errors import Corrupt, Gap, Missing, NewerVersion, Refused
 from streams.keys import Log
 from streams.log import Place, Vanished
 from streams.packing import last_id
+from streams.places import Packer
 from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
@@ -226,18 +227,18 @@ class _Check:
 
     # -- reading ------------------------------------------------------------------------------------
 
-    def _places(self, which: Log) -> list[Place]:
+    def _places(self, which: Log) -> Sequence[Place]:
         """The segments of a log as listed, oldest first."""
-        found: list[Place] = []
+        found = Packer(which, self._sid)
         for entry in self._store.entries(keys.log_prefix(which, self._sid)):
             place = keys.parse_segment(entry.key)
             if place is None:
                 self._note("foreign-object", "not a segment; readers pass it over", entry.key)
             elif entry.size:  # an empty object is what a deletion leaves: absent
-                found.append(Place(place[2], entry.key, entry.size, entry.etag, entry.modified_ms))
-        return sorted(found, key=lambda place: place.first)
+                found.add([Place(place[2], entry.key, entry.size, entry.etag, entry.modified_ms)])
+        return found.places()
 
-    def _segments(self, which: Log, places: list[Place]) -> Iterator[Segment]:
+    def _segments(self, which: Log, places: Sequence[Place]) -> Iterator[Segment]:
         """Those that can be decoded. The others are problems, and where they begin is remembered."""
         for window in windows(places):
             blobs = self._store.gather([partial(self._store.get, place.key) for place in window])
@@ -262,7 +263,7 @@ class _Check:
         self._verdict.segments += 1
         self._verdict.records += segment.header.last - segment.header.first + 1
 
-    def _read_inputs(self, places: list[Place]) -> Iterator[Record]:
+    def _read_inputs(self, places: Sequence[Place]) -> Iterator[Record]:
         """The whole in log; where its beginning was trimmed, or deleted, what is left of it."""
         known = int(self._cursors.get("lastInEventId") or 0)
         begins = expect = int((self._tombstone or {}).get("lastInEventId") or 0) + 1
@@ -312,7 +313,7 @@ class _Check:
 
     # -- the law ------------------------------------------------------------------------------------
 
-    def _begin(self, out: list[Place]) -> None:
+    def _begin(self, out: Sequence[Place]) -> None:
         """Where the fold starts, and what it is to be compared with where."""
         stored = self._stored
         readable = stored is not None or self._cursors.get("hydrated")
@@ -340,7 +341,7 @@ class _Check:
     def _await(self, side: Side, what: str) -> None:
         self._left.setdefault(side.fold.cursor, []).append((side, what))
 
-    def _read_out(self, places: list[Place]) -> None:
+    def _read_out(self, places: Sequence[Place]) -> None:
         """Read the out log once: decode, link, fold, and compare on the way."""
         cursor = Cursor(self._start)
         self._compare()

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from snapshotter import saving
 from snapshotter.core.snapshot import decode
 from snapshotter.spans import at_work
-from streams import keys, log, probe
+from snapshotter.windows import windows
+from streams import keys, probe
 from streams.buckets.base import Blob, Entry, Written
 from streams.errors import PreconditionFailed, Unsupported
 from streams.keys import Log
 from streams.log import Place, Vanished
+from streams.places import whole
 
 from .rules import Awake, Rules
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 K = TypeVar("K", Place, Entry)
-
-WINDOW = 64
-"""Objects that are read, or emptied, together: what bounds the memory."""
 
 
 @dataclass(slots=True)
@@ -71,11 +69,11 @@ class Bench:
         self.done = Done(session, operation, dry_run)
         self.awake = Awake(None)
 
-    def places(self, which: Log) -> tuple[list[Place], int | None]:
-        """A whole log as listed, oldest first, with the store's date."""
-        listing = log.tail_keys(self.store, which, self.sid, 0)
-        self.awake = Awake(listing.date_ms)
-        return list(reversed(listing.entries)), listing.date_ms
+    def places(self, which: Log) -> tuple[Sequence[Place], int | None]:
+        """A whole log as listed, oldest first, with the store's date. (Of a long one no ETags are kept.)"""
+        places, date_ms = whole(self.store, which, self.sid)
+        self.awake = Awake(date_ms)
+        return places, date_ms
 
     def shelf(self, prefix: str) -> Shelf:
         """Everything below a prefix."""
@@ -98,8 +96,7 @@ class Bench:
     def read(self, listed: Iterable[K]) -> Iterator[tuple[K, Blob]]:
         """The objects that were listed, window by window. Raises Vanished where one is gone, or was emptied
         since by a deletion."""
-        rest = iter(listed)
-        while window := list(islice(rest, WINDOW)):
+        for window in windows(listed):
             found = self.store.gather([partial(self.store.get, entry.key) for entry in window])
             for entry, blob in zip(window, found, strict=True):
                 if blob is None or (entry.size and not blob.data):

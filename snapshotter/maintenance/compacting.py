@@ -24,7 +24,7 @@ turns in pieces, which every reader reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
@@ -34,13 +34,15 @@ import orjson
 from snapshotter import checkpoints
 from snapshotter.core.tally import Tally
 from snapshotter.spans import maintained
+from snapshotter.windows import WINDOW
 from streams import log
 from streams.buckets.base import Blob
 from streams.codec import decode_segment, frame
 from streams.log import Place
+from streams.places import split
 from streams.records import Cursor, Segment
 
-from .bench import WINDOW, Bench, Done, restarting
+from .bench import Bench, Done, restarting
 from .rules import Rules
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def compact(db: Database, session_id: str, *, rules: Rules | None = None, dry_ru
 def _compact(bench: Bench) -> Done:
     places, date_ms = bench.places("out")
     emptied = max((place.first for place in places if not place.size), default=0)  # what is below goes, too
-    places = [place for place in places if place.first > emptied]
+    places = split(places, emptied)[1]
     places = places[checkpoints.leftovers(bench.store, bench.sid, places) :]
     marks = _Marks(bench)
     for stretch in settled(bench, places[_known(bench, places) :]):
@@ -110,7 +112,7 @@ def _compact(bench: Bench) -> Done:
     return bench.explain([(places, date_ms)])
 
 
-def _known(bench: Bench, places: list[Place]) -> int:
+def _known(bench: Bench, places: Sequence[Place]) -> int:
     """Which of these segments the reading begins with: the newest that is marked, where nothing below is
     younger than it; else the first. Raises Vanished."""
     dates = [place.modified_ms or 0 for place in places]
@@ -161,7 +163,7 @@ class _Marks:
             _rewrite(self.bench, [self.last], True)
 
 
-def settled(bench: Bench, places: list[Place]) -> Iterator[Stretch]:
+def settled(bench: Bench, places: Sequence[Place]) -> Iterator[Stretch]:
     """The stretches of an out log that a later turn stands behind, oldest first."""
     waiting: list[Stretch] = []
     current = Stretch()

@@ -41,6 +41,7 @@ from snapshotter.core.snapshot import decode
 from snapshotter.incoming import newest_input
 from snapshotter.spans import maintained
 from snapshotter.tombstones import tombstone
+from snapshotter.windows import WINDOW
 from streams import claims, keys, log
 from streams.buckets.base import Blob, Broken, Entry
 from streams.codec import decode_segment, encode_segment
@@ -58,7 +59,7 @@ from streams.log import Place
 from streams.records import Cursor
 from streams.writer import Flush, Writer
 
-from .bench import WINDOW, Bench, Done, restarting
+from .bench import Bench, Done, restarting
 from .deletions import newest_deletion
 from .rules import Rules
 
@@ -273,7 +274,7 @@ def _kept(bench: Bench) -> list[Entry]:
     return [entry for prefix in prefixes for entry in bench.shelf(prefix(bench.sid)).entries]
 
 
-def _empty(bench: Bench, fence: int, spent: int, inputs: list[Place], kept: list[Entry]) -> None:
+def _empty(bench: Bench, fence: int, spent: int, inputs: Sequence[Place], kept: list[Entry]) -> None:
     """Overwrite everything below the fence; of the inputs (oldest first) the newest that is spent keeps its
     frame. Values come last: a sender who finds its own empty stores it again, while something names it."""
     places, _ = bench.places("out")

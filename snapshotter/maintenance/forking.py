@@ -20,7 +20,7 @@ for as a create, of the version that was looked at, and only where the store is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from snapshotter.sealing import Checkpoint
 from snapshotter.shelf import PartLost, Shelf
 from snapshotter.spans import maintained
 from snapshotter.tombstones import after_deletion
+from snapshotter.windows import WINDOW
 from streams import keys, log
 from streams.codec import decode_segment, encode_segment
 from streams.errors import Corrupt, Gap, InvalidValue, Missing, PreconditionFailed, Refused
@@ -45,7 +46,7 @@ from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
 from .arriving import MARK
-from .bench import WINDOW, Bench, Done, restarting
+from .bench import Bench, Done, restarting
 from .deletions import newest_deletion, take_back
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _copies(fold: Fold, source: str, target: str) -> list[tuple[str, str]]:
 # -- the target ---------------------------------------------------------------------------------------
 
 
-def _begun(bench: Bench) -> list[Place]:
+def _begun(bench: Bench) -> Sequence[Place]:
     """The out log: nothing, or what a fork that was broken off has left of its own. Raises Refused for
     anything else."""
     out, _ = bench.places("out")
@@ -216,7 +217,7 @@ def _begun(bench: Bench) -> list[Place]:
     return out
 
 
-def _is_claim(bench: Bench, out: list[Place]) -> bool:
+def _is_claim(bench: Bench, out: Sequence[Place]) -> bool:
     """Whether the out log is the claim of a fork, and nothing else."""
     if [(place.first, place.size) for place in out] != [(_CLAIM, 0)]:
         return False
@@ -224,7 +225,7 @@ def _is_claim(bench: Bench, out: list[Place]) -> bool:
     return head is not None and not (head.nonce or "").startswith(MARK)
 
 
-def _own_fence(bench: Bench, out: list[Place]) -> Segment | None:
+def _own_fence(bench: Bench, out: Sequence[Place]) -> Segment | None:
     """The fence of a fork that was broken off behind it; gc may have taken its claim away."""
     if [place.first for place in out if place.size] != [_FENCE] or out[-1].first != _FENCE:
         return None

@@ -33,13 +33,14 @@ from snapshotter.checkpoints import cursor_of
 from snapshotter.core.budget import Limits
 from snapshotter.core.calls import Message
 from snapshotter.spans import maintained
+from snapshotter.windows import WINDOW
 from streams import keys
 from streams.buckets.base import Blob, Entry
 from streams.errors import Fenced, InvalidValue, PreconditionFailed, Refused, Unreachable, Unsupported
 from streams.log import Vanished
 from streams.store import Store
 
-from .bench import WINDOW, Bench, Done, restarting
+from .bench import Bench, Done, restarting
 from .blanking import Own, blank, blank_turn, own_of
 from .copying import put_copy
 from .moving import read_whole

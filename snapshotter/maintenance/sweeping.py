@@ -28,7 +28,7 @@ gone: who wrote it beside a deletion, or beside a worker that merged its blocks,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -208,7 +208,9 @@ def _opened(bench: Bench, document: dict[str, Any]) -> Iterator[bytes]:
         raise Vanished(f"{gone.key} was named and then gone") from gone
 
 
-def _check_emptied(bench: Bench, places: list[Place], document: dict[str, Any] | None, trimmed: bool) -> None:
+def _check_emptied(
+    bench: Bench, places: Sequence[Place], document: dict[str, Any] | None, trimmed: bool
+) -> None:
     """Raise Corrupt where a segment is empty that no deletion has emptied: what it named is not known. In a
     log's first place it may be the claim of a fork or an import, which never named anything; and of a session
     that was opened again a trim may have taken the deletion away, and left inputs that it had emptied."""
@@ -235,7 +237,7 @@ def _which(place: Place) -> str:
 
 
 def _emptied(
-    bench: Bench, places: list[Place], date_ms: int | None, document: dict[str, Any] | None
+    bench: Bench, places: Sequence[Place], date_ms: int | None, document: dict[str, Any] | None
 ) -> list[Place]:
     """Of a log (oldest first) what a deletion emptied; below a tombstone everything. Never the newest, nor,
     while there is no snapshot, what may be a claim."""

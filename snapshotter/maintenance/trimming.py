@@ -19,6 +19,7 @@ deleted. Only what is past the minimum age goes; the first object that is younge
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from streams.buckets.base import Blob
 from streams.codec import decode_segment
 from streams.errors import PreconditionFailed, Refused
 from streams.log import Place, Vanished
+from streams.places import split
 
 from .bench import Bench, Done, restarting
 from .copying import is_whole, put_copy
@@ -90,7 +92,7 @@ def _trim(bench: Bench, keep: Keep) -> Done:
         _secure(bench, base)
         bench.delete(out)
         bench.delete(doomed)
-    return bench.explain([([place for place in places if place.first < cut], out_date_ms)])
+    return bench.explain([(split(places, cut - 1)[0], out_date_ms)])
 
 
 def _base(bench: Bench) -> _Base | None:
@@ -118,14 +120,16 @@ def _base(bench: Bench) -> _Base | None:
     return None
 
 
-def _cut(bench: Bench, places: list[Place], date_ms: int | None, cursor: int, keep: Keep) -> tuple[int, int]:
+def _cut(
+    bench: Bench, places: Sequence[Place], date_ms: int | None, cursor: int, keep: Keep
+) -> tuple[int, int]:
     """The out id at which the log is to begin, and the oldest input that what is left from there answers.
 
     The claims before a turn belong to it, as they do in a compaction, which may put all of it into the place
     of the first claim at any moment: what is deleted lies below."""
     left, size, found = keep.turns, 0, 0
     named: list[int] = []
-    for place, blob in bench.read([place for place in reversed(places) if place.size]):
+    for place, blob in bench.read(place for place in reversed(places) if place.size):
         segment = decode_segment(blob.data, key=place.key)
         if segment is None:
             continue
@@ -155,15 +159,17 @@ def _age(place: Place, date_ms: int | None) -> float:
     return 0.0 if place.modified_ms is None or date_ms is None else (date_ms - place.modified_ms) / 1000
 
 
-def _doomed(bench: Bench, places: list[Place], date_ms: int | None, below: int, keep: Keep) -> list[Place]:
+def _doomed(
+    bench: Bench, places: Sequence[Place], date_ms: int | None, below: int, keep: Keep
+) -> Sequence[Place]:
     """The oldest segments that begin below this id, up to the first that is too young."""
-    found: list[Place] = []
-    for place in places:
-        old = bench.rules.is_old(place.modified_ms, date_ms) and _age(place, date_ms) >= keep.seconds
-        if place.first >= below or not old:
-            break
-        found.append(place)
-    return found
+    covered, _ = split(places, below - 1)
+    young = (
+        at
+        for at, place in enumerate(covered)
+        if not bench.rules.is_old(place.modified_ms, date_ms) or _age(place, date_ms) < keep.seconds
+    )
+    return covered[: next(young, len(covered))]
 
 
 def _check(bench: Bench) -> None:

@@ -35,6 +35,7 @@ from streams import keys
 from streams.errors import Corrupt, Damaged, Gap, Misconfigured, Missing, WrongKey
 from streams.log import Vanished
 from streams.packing import last_id
+from streams.places import split
 from streams.records import Cursor, Segment
 
 from .results import LISTED, Options, Result
@@ -217,8 +218,8 @@ class Work:
         end = found.end(self._options.until_ms)
         if self._options.mode == "compare":
             cursor = found.cursor
-            below = [place.first for place in found.places if place.first <= cursor]
-            end = max([end, *below])
+            below = split(found.places, cursor)[0]
+            end = max(end, below[-1].first) if below else end
         return end
 
     # -- comparing --------------------------------------------------------------------------------------

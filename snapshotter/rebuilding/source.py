@@ -32,6 +32,7 @@ from streams import keys, log
 from streams.buckets.base import Blob
 from streams.errors import Corrupt, Damaged, NewerVersion
 from streams.log import Listing, Place
+from streams.places import filled, split, whole
 from streams.records import Record, Segment
 from streams.store import Store
 
@@ -92,10 +93,9 @@ def opened(store: Store, sid: str) -> Opened:
             raise
         except Corrupt as error:
             problem = error
-    listing = log.tail_keys(store, "out", sid, 0)
-    log.check_newest(listing)
-    places = [place for place in reversed(listing.entries) if place.size]
-    return Opened(blob, document, problem, places, newest_inputs(store, sid)[0])
+    places, date_ms = whole(store, "out", sid)
+    log.check_newest(Listing(tuple(places[-1:]), False, date_ms))
+    return Opened(blob, document, problem, filled(places), newest_inputs(store, sid)[0])
 
 
 def parcels(store: Store, sid: str, found: Opened, base: Document | None, end: int) -> Iterator[Parcel]:
@@ -107,11 +107,12 @@ def parcels(store: Store, sid: str, found: Opened, base: Document | None, end: i
     stored = Stored(base, None)
     cursor, applied = stored.cursor, (base or {}).get("inApplied") or ()
     wanted = _Wanted(stored.wants(found.newest, ()))
-    below = [place for place in found.places if place.first <= cursor.id][-_BELOW:]
-    for window in windows([place for place in found.places if cursor.id < place.first <= end]):
+    covered, above = split(found.places, cursor.id)
+    below = covered[-_BELOW:]
+    for window in windows(split(above, end)[0]):
         listed = Listing((*reversed(window), *reversed(below)), False, None)
         tail = log.read_after(store, "out", sid, cursor, listed)
-        cursor, below = tail.last, []
+        cursor, below = tail.last, ()
         segments = tail.segments
         # Nearly all records hold a chunk: those name no input, and nothing of theirs is stored apart.
         others = [record for segment in segments for record in segment.records if "chunk" not in record]

@@ -13,7 +13,8 @@ from upkeep import HOURS, check, fresh, killed_at, out_records, picture, session
 
 from snapshotter import Fenced
 from snapshotter.maintenance import Keep, compact, compacting, redact, trim
-from snapshotter.maintenance.bench import WINDOW, Bench
+from snapshotter.maintenance.bench import Bench
+from snapshotter.windows import WINDOW
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.codec import encode_segment

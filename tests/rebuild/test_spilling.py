@@ -24,7 +24,7 @@ from snapshotter.rebuilding.threads import Reader
 from snapshotter.shelf import inline
 from snapshotter.spilling import Spill
 from snapshotter.verify import verify
-from streams import keys
+from streams import keys, places
 
 blocks: Any = loaded(TESTS / "properties" / "blocks_script.py")
 
@@ -58,8 +58,10 @@ def spilling_at_once(run: int) -> Iterator[list[int]]:
         written = Spill._put
         patch.setattr(Spill, "_put", put)
         patch.setattr(windows, "WINDOW", 2)
+        patch.setattr(places, "SHORT", 1)
         patch.setattr(spilling, "LIMIT", 1)
         patch.setattr(spilling, "_RUN", run)
+        patch.setattr(spilling, "_TOGETHER", 2)
         yield left
 
 
