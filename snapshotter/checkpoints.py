@@ -48,7 +48,7 @@ def above(store: Store, sid: str, cursor: int, *, hydrated: bool = False) -> dic
     page = store.list(keys.checkpoints_prefix(sid), limit=_LOOK_AT)
     newest = next((e.key for e in page.entries if e.size and keys.parse_checkpoint(e.key) is not None), None)
     blob = store.get(newest) if newest is not None else None
-    if newest is None or blob is None:
+    if newest is None or blob is None or not blob.data:  # a deletion has emptied it since
         return None
     document = decode(blob.data, key=newest, session=sid, hydrated=hydrated)
     return document if cursor_of(document) > cursor else None

@@ -170,9 +170,10 @@ def _tail(store: Store, sid: str, document: dict[str, Any] | None) -> tuple[dict
 
 def _documents(store: Store, sid: str) -> Iterator[dict[str, Any]]:
     """The stored snapshot, then the checkpoints from the newest on."""
-    for key in (keys.snapshot(sid), *(entry.key for entry in checkpoints.listed(store, sid))):
+    snapshot = keys.snapshot(sid)
+    for key in (snapshot, *(entry.key for entry in checkpoints.listed(store, sid))):
         blob = store.get(key)
-        if blob is not None:
+        if blob is not None and (blob.data or key == snapshot):  # a checkpoint may have been emptied since
             yield decode(blob.data, key=key, session=sid)
 
 

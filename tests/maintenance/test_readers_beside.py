@@ -11,12 +11,12 @@ from chat_samples import SID, Place, saying, user
 from upkeep import HOURS, fresh, interrupted
 
 from snapshotter.database import Database
-from snapshotter.maintenance import Keep, delete, maintain, redact
+from snapshotter.maintenance import Keep, delete, fork, maintain, redact
 from snapshotter.rebuilding.results import Options
 from snapshotter.rebuilding.working import rebuild_in
 from snapshotter.verify import verify
 from streams import keys
-from streams.errors import Gap, Missing
+from streams.errors import Gap, Missing, Refused
 
 
 @pytest.fixture
@@ -115,3 +115,21 @@ def test_a_value_that_is_really_gone_is_missing(place: Place) -> None:
         list(fresh(place).records(SID, "in"))
     assert rebuilt(place)(fresh(place)) == "failed"
     assert "missing" in [problem.code for problem in verify(fresh(place), SID).problems]
+
+
+def test_a_checkpoint_that_a_deletion_empties_before_it_is_read_is_no_damage(place: Place) -> None:
+    """The log says that the session is deleted, and that is what a boot and a fork find."""
+    upkeep(place)
+    place.db.store.delete(keys.snapshot(SID))
+    boots = beside(place, "get", "checkpoints/", lambda at: delete(fresh(at), SID), lambda db: db.peek(SID))
+    assert [booted.fold.deleted for booted in boots] == [True]
+
+    def forked(db: Database) -> str:
+        try:
+            return fork(db, SID, "other").operation
+        except Refused as refused:
+            return str(refused)
+
+    told = [*beside(place, "get", "checkpoints/", lambda at: delete(fresh(at), SID), forked)]
+    assert told
+    assert all("is deleted" in text for text in told)

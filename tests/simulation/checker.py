@@ -250,7 +250,9 @@ class Checker(Lives):
 
     def _shown(self, case: Case, event: Event) -> None:
         messages = event["messages"]
-        if case.source and not case.forked:  # it reads the source for a while, and may not tell that it is done
+        if (
+            case.source and not case.forked
+        ):  # it reads the source for a while, and may not tell that it is done
             self._inherit(case, self._cases[case.source])
         self._check_users(case, messages, event)
         self._check_gone(case, messages, event)
