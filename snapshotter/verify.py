@@ -24,7 +24,6 @@ later one holds whatever an earlier one speaks of, and records beyond the boot's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +44,7 @@ from .comparing import Side
 from .core import chain
 from .core.fold import Fold
 from .core.snapshot import decode, restore
+from .findings import Finding, Verdict
 from .incoming import newest_named
 from .loading import load
 from .spilling import Spill
@@ -55,48 +55,6 @@ if TYPE_CHECKING:
     from .database import Database
 
 _RESTARTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was found. `code`: absent, corrupt, missing, newer-version, gap, chain, snapshot-ahead,
-    law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated, stale-snapshot (notes).
-    The command tells what `verify` raises of a key that lacks as wrong-key. `key`: of an object, where it is
-    about one."""
-
-    code: str
-    detail: str
-    key: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-@dataclass(slots=True)
-class Verdict:
-    """What `verify` found. `records` counts those of both logs, unpacked. `rebuildable`: the logs alone
-    give the whole history. `notes` are worth knowing and no fault."""
-
-    session: str
-    segments: int = 0
-    records: int = 0
-    rebuildable: bool = True
-    problems: list[Finding] = field(default_factory=list)
-    notes: list[Finding] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems
-
-    def lacks(self) -> bool:
-        """Whether something that is named is not there."""
-        return any(problem.code == "missing" for problem in self.problems)
-
-    def to_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        for name in ("problems", "notes"):
-            found[name] = [finding.to_json() for finding in getattr(self, name)]
-        return {"session": found.pop("session"), "ok": self.ok, **found}
 
 
 def verify(db: Database, session_id: str) -> Verdict:

@@ -12,7 +12,8 @@ import snapshotter
 from snapshotter import Database
 from snapshotter.catalogue import all_sessions
 from snapshotter.core.snapshot import VERSION
-from snapshotter.verify import Verdict, verify
+from snapshotter.findings import Verdict
+from snapshotter.verify import verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.codec import encode_segment

@@ -6,8 +6,8 @@ import click
 
 from snapshotter.catalogue import all_sessions
 from snapshotter.errors import WrongKey
-from snapshotter.verify import Finding as Problem
-from snapshotter.verify import Verdict
+from snapshotter.findings import Finding as Problem
+from snapshotter.findings import Verdict
 from snapshotter.verify import verify as verify_session
 from streams.testing.conformance import Traits
 
