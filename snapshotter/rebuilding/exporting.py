@@ -3,16 +3,17 @@
     <dest>/messages/part-<name>.jsonl       or .parquet
     <dest>/sessions/part-<name>.jsonl
 
-A task writes one part of each table, named after its sessions. So a task that is done again writes over its
-own part, and no row is there twice. Another run cuts its tasks otherwise, so a new one begins in a place
-without parts (`check_unused`). `dest` is a store of its own (any URL that can be opened, a folder most
-often), never in the root that is read, by whatever scheme or path it is named (`check_apart`).
+A task writes one part of each table, named after its sessions, or several where that were too large. So a
+task that is done again writes over its own parts, and no row is there twice. Another run cuts its tasks
+otherwise, so a new one begins in a place without parts (`check_unused`). `dest` is a store of its own (any
+URL that can be opened, a folder most often), never in the root that is read, by whatever scheme or path it
+is named (`check_apart`).
 
 The columns are those of the two schemas below; docs/rebuild.md says what each means. What has no fixed
 shape (parts, metadata, state) is JSON text. Times are UTC: timestamps in Parquet, ISO 8601 in JSON lines.
 
-Memory: the rows of one part, encoded: JSON lines as they are, Parquet compressed and in row groups of one
-session at most.
+Memory: the rows of one part, encoded, 32 MiB of them at most: JSON lines as they are, Parquet compressed,
+with the rows of one group beside it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -63,6 +64,8 @@ SESSIONS = (
 TABLES = ("messages", "sessions")
 
 _ROW_GROUP = 10_000
+_GROUP_BYTES = 8 * 1024 * 1024
+_PART_BYTES = 32 * 1024 * 1024
 
 
 def check_apart(root: str, dest: str) -> None:
@@ -117,22 +120,25 @@ def _place(url: str) -> tuple[str, tuple[str, ...]]:
 class _Part(Protocol):
     """The rows of one table of one task."""
 
-    def add(self, rows: Iterable[Row]) -> None: ...
+    def add(self, row: Row) -> None: ...
+    def size(self) -> int: ...
     def data(self) -> bytes: ...
 
 
 class Export:
-    """The two parts that one task writes. Raises Misconfigured where pyarrow is needed and not installed."""
+    """The parts that one task writes, of two tables. Raises Misconfigured where pyarrow is needed and not
+    installed."""
 
     def __init__(self, dest: str, kind: Format, sessions: Sequence[str]) -> None:
         self._dest = dest
         self._kind = kind
         self._name = hashlib.sha256(orjson.dumps(list(sessions))).hexdigest()[:16]
-        part: Callable[[str], _Part] = _Lines if kind == "jsonl" else _parquet()
-        self._parts: dict[str, _Part] = {table: part(table) for table in TABLES}
+        self._part: Callable[[str], _Part] = _Lines if kind == "jsonl" else _parquet()
+        self._parts: dict[str, _Part] = {table: self._part(table) for table in TABLES}
+        self._written = dict.fromkeys(TABLES, 0)
 
     def add(self, side: Side, result: Result) -> None:
-        """The rows of one session, as it stands."""
+        """The rows of one session, as it stands. Raises InvalidValue, and what writing a part does."""
         plan = side.ask(revive)
         fold = side.fold
 
@@ -162,16 +168,39 @@ class Export:
             "last_at": _time(fold.timestamp),
             "state": _json(fold.state),
         }
-        self._parts["messages"].add(rows() if made is None else made)
-        self._parts["sessions"].add([row])
+        for own in rows() if made is None else made:
+            self._parts["messages"].add(own)
+            if self._parts["messages"].size() >= _PART_BYTES:
+                with self._opened() as store:
+                    self._put(store, "messages")
+        self._parts["sessions"].add(row)
 
     def write(self) -> None:
-        """Write both parts, over those of an earlier attempt."""
+        """Write what is left of both, over the parts of an earlier attempt."""
+        with self._opened() as store:
+            for table in TABLES:
+                self._put(store, table)
+                more = f"{table}/part-{self._name}-"
+                own = {self._key(table, number) for number in range(self._written[table])}
+                for entry in list(store.entries(more)):
+                    if entry.key not in own:
+                        store.delete(entry.key)
+
+    def _put(self, store: Store, table: str) -> None:
+        key = self._key(table, self._written[table])
+        store.put(key, self._parts[table].data(), nonce=store.clock.token())
+        self._written[table] += 1
+        self._parts[table] = self._part(table)
+
+    def _key(self, table: str, number: int) -> str:
+        return f"{table}/part-{self._name}{f'-{number + 1}' if number else ''}.{self._kind}"
+
+    @contextmanager
+    def _opened(self) -> Iterator[Store]:
         clock = SystemClock()
         store = Store(open_bucket(self._dest, clock=clock), clock)
         try:
-            for table, part in self._parts.items():
-                store.put(f"{table}/part-{self._name}.{self._kind}", part.data(), nonce=clock.token())
+            yield store
         finally:
             store.close()
 
@@ -232,14 +261,16 @@ class _Lines:
     """JSON lines."""
 
     def __init__(self, _table: str) -> None:
-        self._data = bytearray()
+        self._file = io.BytesIO()
 
-    def add(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            self._data += orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
+    def add(self, row: Row) -> None:
+        self._file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z))
+
+    def size(self) -> int:
+        return self._file.tell()
 
     def data(self) -> bytes:
-        return bytes(self._data)
+        return self._file.getvalue()
 
 
 def _parquet() -> Callable[[str], _Part]:
@@ -263,16 +294,20 @@ def _parquet() -> Callable[[str], _Part]:
             self._file = io.BytesIO()
             self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
             self._waiting: list[Row] = []
+            self._bytes = 0
 
-        def add(self, rows: Iterable[Row]) -> None:
-            for row in rows:
-                self._waiting.append(row)
-                if len(self._waiting) >= _ROW_GROUP:
-                    self._flush()
+        def add(self, row: Row) -> None:
+            self._waiting.append(row)
+            self._bytes += len(row.get("parts") or "")
+            if len(self._waiting) >= _ROW_GROUP or self._bytes >= _GROUP_BYTES:
+                self._flush()
 
         def _flush(self) -> None:
             self._writer.write_table(pa.Table.from_pylist(self._waiting, schema=self._schema))
-            self._waiting = []
+            self._waiting, self._bytes = [], 0
+
+        def size(self) -> int:
+            return self._file.tell()
 
         def data(self) -> bytes:
             self._flush()

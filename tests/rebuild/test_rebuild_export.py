@@ -21,6 +21,7 @@ from snapshotter.comparing import spilled
 from snapshotter.database import Database
 from snapshotter.rebuilding import Options, exporting
 from snapshotter.rebuilding.exporting import MESSAGES, SESSIONS, Export, check_apart
+from snapshotter.rebuilding.working import rebuild_in
 from snapshotter.spilling import Spill
 from streams.errors import Misconfigured, Refused
 
@@ -312,3 +313,25 @@ def test_one_place_is_one_by_whatever_driver_it_is_named(
         return
     with pytest.raises(Refused, match="written into the root"):
         check_apart(root, dest)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_part_that_grows_too_large_becomes_several(
+    root: Path, db: Database, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those of an earlier attempt that had more of them are gone."""
+    names = [make_corpus.name(number) for number in range(9)]
+
+    def exported(dest: Path) -> tuple[list[str], list[str]]:
+        rebuild_in(db, Options("export", format=kind, dest=dest.as_uri()), names)  # type: ignore[arg-type]
+        parts = [path.name for path in dest.joinpath("messages").iterdir()]
+        return sorted(map(str, rows(dest, "messages", kind))), sorted(parts)
+
+    found, parts = exported(root.parent / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "_PART_BYTES", 1)
+        patch.setattr(exporting, "_GROUP_BYTES", 1)
+        same, several = exported(root.parent / "cut")
+    assert (same, len(parts)) == (found, 1)
+    assert len(several) > 9
+    assert exported(root.parent / "cut") == (found, parts)
