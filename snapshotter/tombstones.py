@@ -45,6 +45,11 @@ def after_deletion(store: Store, sid: str) -> dict[str, Any] | None:
     return None
 
 
+def deletes(segment: Segment) -> bool:
+    """Whether a segment of the out log deletes the session."""
+    return any(record.get("control") == "session-deleted" for record in segment.records)
+
+
 def in_segment(sid: str, segment: Segment) -> dict[str, Any] | None:
     """The tombstone of the newest deletion that this segment of the out log holds; None where it has none."""
     fence: Record = {}

@@ -34,6 +34,7 @@ import orjson
 from snapshotter import checkpoints
 from snapshotter.core.tally import Tally
 from snapshotter.spans import maintained
+from snapshotter.tombstones import deletes
 from snapshotter.windows import WINDOW
 from streams import log
 from streams.buckets.base import Blob
@@ -182,7 +183,7 @@ def settled(bench: Bench, places: Sequence[Place]) -> Iterator[Stretch]:
         if current.starts:
             yield from waiting
             waiting.clear()
-        if any(record.get("control") == "session-deleted" for record in segment.records):
+        if deletes(segment):
             # A log begins with it from then on: in its segment nothing of what was deleted may stand.
             waiting.clear()
             current = Stretch(ended=True)

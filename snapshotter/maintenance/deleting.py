@@ -40,7 +40,7 @@ from snapshotter.core.inputs import GONE, InputLog
 from snapshotter.core.snapshot import decode
 from snapshotter.incoming import newest_input
 from snapshotter.spans import maintained
-from snapshotter.tombstones import tombstone
+from snapshotter.tombstones import deletes, tombstone
 from snapshotter.windows import WINDOW
 from streams import claims, keys, log
 from streams.buckets.base import Blob, Broken, Entry
@@ -158,7 +158,7 @@ def _damaged(bench: Bench) -> tuple[Fold, Cursor, int | None]:
         header = segment.header
         position = Cursor(header.last, header.nonce, header.first)
         fold.cursor, fold.epoch = header.last, header.epoch or 0
-        fold.deleted = any(r.get("control") == "session-deleted" for r in segment.records)
+        fold.deleted = deletes(segment)
     if (claimed := _claimed(bench, "out")) > position.id:
         position = Cursor(claimed)
     fold.inputs, fold.turn = InputLog(_claimed(bench, "in")), _newest_turn(bench)

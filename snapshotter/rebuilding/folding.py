@@ -31,6 +31,7 @@ from snapshotter.keeping import fill
 from snapshotter.longsealing import seal_ahead
 from snapshotter.sealing import Checkpoint
 from snapshotter.spilling import Spill
+from snapshotter.tombstones import deletes
 from streams import keys
 from streams.errors import Corrupt, Damaged, Gap, Misconfigured, Missing, WrongKey
 from streams.log import Vanished
@@ -192,6 +193,7 @@ class Work:
 
     def _apply(self, found: Opened, rebuilt: _Rebuilt, run: list[Segment], target: int | None) -> None:
         header, fold = run[-1].header, rebuilt.fold
+        buried = fold.deleted and not any(map(deletes, run))
         records = run[0].records if len(run) == 1 else chain.from_iterable(s.records for s in run)
         if target is not None and header.first <= target < header.last:  # merged since the snapshot was taken
             before = [record for record in run[0].records if last_id(record) <= target]
@@ -203,7 +205,13 @@ class Work:
         rebuilt.segments += len(run)
         rebuilt.records += header.last - max(run[0].header.first - 1, rebuilt.at.id)
         rebuilt.at = Cursor(header.last, header.nonce, header.first)
-        if fold.open is None and fold.claim is None and not fold.budget.claims:
+        # A tombstone stands at the record that deletes, and nowhere behind it.
+        if (
+            fold.open is None
+            and fold.claim is None
+            and not fold.budget.claims
+            and not (buried and fold.deleted)
+        ):
             rebuilt.rest = rebuilt.at
         if target == header.last:
             self._lay_beside(found, rebuilt, header.nonce)

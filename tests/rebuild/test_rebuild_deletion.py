@@ -8,12 +8,13 @@ import pytest
 from chat_samples import SID, Place, user
 from roots import documents, forget, one, turns
 
-from snapshotter import maintenance
+from snapshotter import Closed, maintenance
 from snapshotter.database import Database
 from snapshotter.rebuilding import Options
 from snapshotter.verify import verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
+from streams.testing.faults import Call
 
 DAY = 24 * 3600.0
 
@@ -107,3 +108,27 @@ def test_a_fork_takes_a_turn_of_a_session_that_was_created_again(place: Place) -
     turns(place.db, SID, 1, start=8)
     maintenance.fork(place.db, SID, "copy", turn=3)
     assert place.db.history("copy") == place.db.history(SID)[:3]
+
+
+def test_a_deletion_that_was_broken_off_is_no_place_for_another_tombstone(place: Place) -> None:
+    """What stands behind the record that deletes is nobody's; a snapshot there would not be the tombstone."""
+    turns(place.db, SID, 2)
+
+    def dies(asked: Call, _when: str) -> None:
+        if asked.verb == "put" and asked.key == keys.snapshot(SID):
+            raise KeyboardInterrupt
+
+    place.bucket.hook = dies
+    with pytest.raises(KeyboardInterrupt):
+        maintenance.delete(place.db, SID)
+    place.bucket.hook = None
+    assert place.db.peek(SID).fold.deleted
+    with pytest.raises(Closed), place.db.boot(SID, claim=True, takeover=True) as session:
+        list(session.turns())
+    forget(place.db, SID)
+    assert one(place.db, Options("write")).status == "written"
+    (tombstone,) = documents(place.db).values()
+    fence = next(r for r in place.records() if r.get("control") == "session-deleted")
+    assert (int(tombstone["lastOutEventId"]), tombstone["keys"]) == (fence["id"], [])
+    maintenance.delete(place.db, SID)
+    assert documents(place.db)[SID]["lastOutEventId"] == tombstone["lastOutEventId"]
