@@ -1,4 +1,5 @@
-"""What a rebuild holds of a session: a few windows of its logs, whatever their length, and its messages."""
+"""What a rebuild holds of a session: a few windows of its logs, and of its messages the newest, whatever
+their number; and so do `verify`, a trim, a compaction and gc."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.common import fresh
 from snapshotter.core.chunks import delta_of
 from snapshotter.rebuilding import Options, rebuild_some, working
 from streams import keys
@@ -18,6 +20,8 @@ from streams.packing import Packer
 TURNS = 1_000
 TEXT = "all that is said " * 1_500  # 25 kB
 LOG = TURNS * len(TEXT)
+PEAKS = 120  # turns: 250 kB of messages as JSON, which is what `peaks` lets be read before any leaves memory
+PAGE = 1_300_000  # of 840 turns more the messages alone are three times as much
 
 
 def bodies(number: int) -> Iterator[dict[str, Any]]:
@@ -76,3 +80,17 @@ def test_no_more_than_a_few_windows_are_held(
     assert result.bytes > LOG
     window = 64 * len(TEXT)
     assert peak < 5 * window < LOG / 3
+
+
+def test_a_session_eight_times_as_long_takes_little_more(tmp_path: Path) -> None:
+    """Whatever reads a whole log: by the bytes that each takes at most, in processes of their own."""
+    code = "import runpy, sys; print(runpy.run_path(sys.argv[1])['main'](*sys.argv[2:]))"
+    script = str(Path(__file__).with_name("peaks.py"))
+    short, long = (
+        fresh(code, script, str(tmp_path / str(turns)), str(turns)) for turns in (PEAKS, 8 * PEAKS)
+    )
+    assert set(short) == set(long)
+    assert len(short) == 8
+    # A page of a listing has a thousand entries, of which the short one has none too many.
+    more = {name: (short[name], long[name]) for name in short if long[name] > short[name] + PAGE}
+    assert not more
