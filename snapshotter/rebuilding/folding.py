@@ -181,10 +181,11 @@ class Work:
         target = found.cursor if found.document is not None and self._options.mode != "export" else None
         if target == rebuilt.at.id:
             self._lay_beside(found, rebuilt)
-        taken = self._read()
-        for parcel in read:
-            self._spill.settle(rebuilt.fold, self._read() - taken)
-            taken = self._read()
+        taken = 0
+        for number, parcel in enumerate(read):
+            if number:  # nearly all sessions are one window
+                before, taken = taken, self._read()
+                self._spill.settle(rebuilt.fold, taken - before)
             for record in parcel.inputs:
                 rebuilt.fold.feed(record)
             for run in _runs(parcel.segments, target, alone=self._options.mode == "write"):

@@ -6,8 +6,8 @@
               end the inputs that nothing names yet
 
 So what is held of the records is three windows, whatever the session's size: one that is folded, one that
-is ready, one that is read. (The fold holds the messages, which are the result, and of the inputs those that
-still matter; the names of all segments are held, since a listing shows the newest first.)
+is ready, one that is read. (The fold holds the newest messages, and of the inputs those that still matter; of
+all segments what their names tell is held, since a listing shows the newest first.)
 
 The cut-off: of the out log what the listing showed when the session was opened, and of that no more than up
 to the newest segment that the store dates at or before the run's cut-off. A merged segment is dated by its
