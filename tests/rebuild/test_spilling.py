@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from roots import TESTS, forget, loaded, one
 
 from snapshotter import spilling, windows
+from snapshotter.comparing import spilled
 from snapshotter.core import chain
+from snapshotter.core.fold import Fold
 from snapshotter.rebuilding import Options, Result, exporting
 from snapshotter.rebuilding.folding import Work
 from snapshotter.rebuilding.threads import Reader
@@ -146,3 +148,86 @@ def test_long_ones(seed: int) -> None:
     play = blocks.Play(sizes, lambda: None)
     play.play([step for step in steps if step[:2] not in (("history", "clear"), ("history", "replace"))])
     assert check(play, sizes, (1, 600)[seed % 2], seed) > 10
+
+
+def said(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}]
+
+
+def folded(count: int) -> tuple[Fold, Spill]:
+    """A fold of so many settled messages, all but the newest of which left memory."""
+    fold, spill = Fold(), Spill()
+    for number in range(count):
+        fold.chain.append({"id": f"u{number}", "role": "user", "parts": said(str(number))})
+    spill.settle(fold, spilling.LIMIT)
+    return fold, spill
+
+
+def test_an_id_that_never_was_costs_no_reading() -> None:
+    fold, spill = folded(5_000)
+    with spill:
+        held = len(fold.chain)
+        assert (fold.chain.total, held) == (5_000, 2 * chain.ID_WINDOW)
+        unknown = [fold.chain.find(f"never-{number}") for number in range(200)]
+        assert unknown == [None] * 200
+        with pytest.raises(chain.Unloaded):
+            fold.chain.find("u17")
+
+
+def test_what_a_record_acts_on_is_read_back_and_may_leave_again() -> None:
+    fold, spill = folded(5_000)
+    with spill:
+        fold.cursor = 9
+        message = {"id": "u17", "role": "user", "parts": []}
+        put = {"id": 10, "control": "history", "op": "put", "message": message}
+        spill.replay(fold, [put])
+        position = fold.chain.find("u17")
+        assert position is not None
+        assert fold.chain.messages[position]["parts"] == []
+        spill.settle(fold, spilling.LIMIT)
+        assert len(fold.chain) > 4_000, "what was read back counts like what was read anew"
+        spill.settle(fold, 10 * spilling.LIMIT)
+        assert (len(fold.chain), fold.chain.total) == (2 * chain.ID_WINDOW, 5_000)
+        texts = [message["parts"] for message in spilled(fold, spill).messages(fold.chain.messages)]
+        assert texts == [[] if n == 17 else said(str(n)) for n in range(5_000)]
+
+
+def test_what_is_not_settled_and_what_a_context_ends_with_stay() -> None:
+    fold, spill = Fold(), Spill()
+    with spill:
+        call = {"type": "tool-t", "toolCallId": "c", "state": "input-available", "input": {}}
+        for number in range(400):
+            parts = [call] if number in (3, 90) else said(str(number))
+            fold.chain.append({"id": f"m{number}", "role": "assistant", "parts": parts})
+        fold.context = {"upto": "m300", "messages": []}
+        spill.settle(fold, spilling.LIMIT)
+        assert [message["id"] for message in fold.chain.messages[:3]] == ["m3", "m90", "m300"]
+        assert fold.chain.unsettled() == [1, 0]
+        assert fold.chain.find("m300") == 2
+        shown = [message["id"] for message in spilled(fold, spill).messages(fold.chain.messages)]
+        assert shown == [f"m{number}" for number in range(400)]
+
+
+def test_the_file_is_gone_whatever_happens() -> None:
+    """Also where the rebuild fails."""
+    play = blocks.Play(blocks.TINY, lambda: None)
+    play.play([step for n in range(30) for step in (("send", f"u{n}", 30, "say"), ("work",))])
+    opened: list[Any] = []
+    make = spilling.tempfile.TemporaryFile
+
+    def file(**how: Any) -> Any:
+        opened.append(make(**how))
+        return opened[-1]
+
+    def lost(_spill: Spill, _span: Any) -> Any:
+        raise OSError("the disk is gone")
+
+    with pytest.MonkeyPatch.context() as patch, spilling_at_once(1):
+        patch.setattr(spilling.tempfile, "TemporaryFile", file)
+        assert one(play.db, Options()).status == "same"
+        assert verify(play.db, SID).ok
+        patch.setattr(Spill, "pairs", lost)
+        failed = one(play.db, Options())
+    assert (failed.status, failed.error, failed.detail) == ("failed", "OSError", "the disk is gone")
+    assert len(opened) == 3
+    assert all(file.closed for file in opened)
