@@ -93,7 +93,7 @@ def encode(
         "messages": layout.messages,
         **({"blocks": [block.to_json() for block in layout.blocks]} if layout.blocks else {}),
         "lastOutTimestamp": fold.timestamp,
-        "keys": [] if fold.deleted else fold.inputs.rows(),  # nothing is compared with what is gone
+        "keys": fold.inputs.rows(),
         "lastTurn": fold.last_turn,
         "unfinished": fold.unfinished,
         "state": fold.state,

@@ -26,6 +26,7 @@ from snapshotter import checkpoints, comparing, sameness
 from snapshotter.agreeing import InputGone, Stored
 from snapshotter.comparing import Side
 from snapshotter.core.fold import Fold
+from snapshotter.core.inputs import InputLog
 from snapshotter.incoming import read_inputs
 from snapshotter.keeping import fill
 from snapshotter.longsealing import seal_ahead
@@ -316,6 +317,9 @@ class Work:
             rebuilt = self._again(found, base, rest.first, ahead)
         if rebuilt.at != rest:
             raise Vanished(f"the out log of {self.id!r} changed while it was read")
+        if rebuilt.fold.deleted:  # a tombstone has no keys: nothing is compared with what is gone
+            known = rebuilt.fold.inputs
+            rebuilt.fold.inputs = InputLog(known.applied_upto, known.applied)
         self._db._ensure()
         sealed = seal_ahead(self._store, self._sid, rebuilt.fold, self._spill, self._options.sizes)
         fetch = partial(fill, self._store, self._sid, rebuilt.fold)
