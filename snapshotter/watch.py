@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from streams.errors import StreamError
 from streams.records import Record
 
-from .core.queue import concerns
+from .core.queue import answered, concerns
 from .incoming import next_input
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ class Watch:
         self._next = session.fold.inputs.last + 1
         open_turn = session.fold.open
         self._seen = open_turn.seen if open_turn is not None else 0
-        taken = open_turn.inputs if open_turn is not None else []
-        self._taken = [entry for n in taken if (entry := session.fold.inputs.get(n)) is not None]
+        self._answered = session.reaching(lambda: answered(session.fold))
         self._arrived: list[Record] = []
         self._stops: list[int] = []
         self._cond = session.clock.waiter()
@@ -111,7 +110,7 @@ class Watch:
     def _take(self, turn: Turn, record: Record) -> None:
         self._arrived.append(record)
         self._next = record["id"] + 1
-        if record.get("kind") == "stop" and concerns(self._taken, record, self._seen):
+        if record.get("kind") == "stop" and concerns(self._answered, record, self._seen):
             self._stops.append(record["id"])
             self.stopped = True
             turn.stop_pull()

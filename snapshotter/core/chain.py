@@ -162,6 +162,16 @@ class Chain:
         if self.partial and position - self.window_start() < ID_WINDOW:
             raise Unloaded(f"position {position}")
 
+    def asked_before(self, position: int) -> str | None:
+        """The id of the newest user message before this position. Raises Unloaded."""
+        unread = {start for span, start in self._places(loaded=False) if not span.loaded}
+        for at in range(position, -1, -1):
+            if at < position and self.messages[at].get("role") == "user":
+                return id_of(self.messages[at])
+            if at in unread:
+                raise Unloaded(f"what stands before position {at}")
+        return None
+
     def fill(self, span: Span, messages: Sequence[Message]) -> int:
         """Put the messages of a block that was read only now in their place; returns where that is."""
         start = next(start for other, start in self._places(loaded=False) if other is span)

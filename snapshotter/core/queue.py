@@ -149,28 +149,35 @@ def _hold_back(fold: Fold, view: View, queue: Queue, first: tuple[int, int]) -> 
         queue.spent -= held - {queue.stop}
 
 
-def concerns(turn_inputs: list[Input], stop: dict[str, Any], seen: int) -> bool:
-    """True when a stop ends the attempt that answers these inputs and has seen inputs up to `seen`."""
-    if stop["id"] <= seen:
-        return False
+def answered(fold: Fold) -> set[str]:
+    """The ids by which a stop may name what the open turn answers: its user messages, those that an edit of
+    it replaced, and where it goes on with an answer, or gives another, the user message before that. Raises
+    Unloaded."""
+    turn = fold.open
+    if turn is None:
+        return set()
+    found = {message.get("id") for message in turn.asked}
+    taken = [entry for number in turn.inputs if (entry := fold.inputs.get(number)) is not None]
+    for entry in taken:
+        if entry.role in ("message", "edit"):
+            found |= {entry.message.get("id"), entry.record.get("messageId")}
+    if turn.slot is not None or any(entry.role in ("answer", "regenerate") for entry in taken):
+        found.add(fold.chain.asked_before(len(fold.chain) if turn.slot is None else turn.slot))
+    return {name for name in found if isinstance(name, str)}
+
+
+def concerns(names: set[str], stop: dict[str, Any], seen: int) -> bool:
+    """True when a stop ends the attempt that answers what these ids name and has seen inputs up to `seen`."""
     named = stop.get("messageId")
-    if named is None:
-        return True
-    return any(
-        e.role in ("message", "edit") and named in (e.message.get("id"), e.record.get("messageId"))
-        for e in turn_inputs
-    )
+    return stop["id"] > seen and (named is None or named in names)
 
 
 def _stop(fold: Fold, view: View, queue: Queue, entry: Input, owed: list[Input]) -> None:
     queue.spent.add(entry.id)
     turn, named = fold.open, entry.message_id
-    if turn is not None:
-        taken = [e for n in turn.inputs if (e := fold.inputs.get(n)) is not None]
-        asked = {message.get("id") for message in turn.asked}
-        if concerns(taken, entry.record, turn.seen) or (named in asked and entry.id > turn.seen):
-            queue.stop = entry.id
-            return
+    if turn is not None and concerns(answered(fold), entry.record, turn.seen):
+        queue.stop = entry.id
+        return
     if named is None:
         return
     for other in owed:

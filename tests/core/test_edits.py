@@ -69,6 +69,28 @@ def test_a_stop_of_another_message_is_spent_alone() -> None:
     assert (seen["resume"]["kind"], seen["spent"]) == ("retry_response", [2])
 
 
+@pytest.mark.parametrize(("named", "kind"), [("u1", "seal_aborted"), ("u0", "retry_response")])
+def test_a_stop_of_a_message_ends_the_turn_that_goes_on_with_its_answer(named: str, kind: str) -> None:
+    """A tool was called, its result came, and the person thinks better of it."""
+    called = [start(1, [1]), begin(), step(), call("c1"), finish(), done(1)]
+    outs = [*called, start(2, [2], mode="continue", messageId="a1"), begin("a1"), step(), *cut_off("Hel")]
+    seen = boot([say("u1"), result("c1", 7), stop(named)], outs)
+    assert (seen["resume"]["kind"], seen["spent"]) == (kind, [3])
+
+
+@pytest.mark.parametrize(("named", "kind"), [("u2", "seal_aborted"), ("u1", "retry_response")])
+def test_a_stop_of_a_message_ends_the_turn_that_answers_it_anew(named: str, kind: str) -> None:
+    outs = [*TWO, start(3, [3], mode="regenerate"), begin(), step(), *cut_off("Hel")]
+    seen = boot([*U12, REGENERATE, stop(named)], outs)
+    assert (seen["resume"]["kind"], seen["spent"]) == (kind, [4])
+
+
+def test_a_stop_of_the_message_before_an_action_is_spent_alone() -> None:
+    outs = [*ONE, start(2, [2], mode="action"), begin(), step(), *cut_off("Hel")]
+    seen = boot([say("u1"), {"kind": "action", "name": "x", "input": {}}, stop("u1")], outs)
+    assert (seen["resume"]["kind"], seen["spent"]) == ("retry_response", [3])
+
+
 def test_a_stop_of_an_edits_message_ends_its_attempt() -> None:
     inputs = [say("u1"), edit("u1", "u1b"), stop("u1b")]
     outs = [*ONE, start(2, [2]), begin(), step(), *cut_off("Hel")]

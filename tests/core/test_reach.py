@@ -88,6 +88,14 @@ def test_an_open_turns_place_and_the_contexts_end_have_to_be_there() -> None:
     reach.check(found)
 
 
+def test_whose_answer_goes_on_is_asked_of_what_stands_before_it() -> None:
+    chain, whole = fold().chain, fold(loaded=True).chain
+    assert (chain.messages[11]["id"], chain.asked_before(11), whole.asked_before(21)) == ("m21", "m20", "m20")
+    with pytest.raises(Unloaded):
+        chain.asked_before(0)
+    assert (whole.messages[10]["id"], whole.asked_before(10), whole.asked_before(0)) == ("m10", "m9", None)
+
+
 def test_an_edit_that_waits_for_the_close_of_a_turn_has_to_find_its_target() -> None:
     found = fold(loaded=True)
     found.apply({"id": 1, "ts": 1, "control": "turn-start", "turn": 1, "mode": "fresh", "inputs": [1]})
