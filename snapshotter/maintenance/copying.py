@@ -8,9 +8,11 @@ whatever comes now can list it:
     the snapshot       still names every block and value that the copy names: gc reads the snapshot first and
                        lists the checkpoints then, so it finds a name in the one or in the other
 
-Where one of the two does not hold the copy is taken back: emptied, unless somebody has replaced it since. A
-process that dies before it has looked leaves a copy that may be such a one. An edit or a deletion that begins
-later finds it, and of one whose blocks are gone nobody makes use (`is_whole`).
+Where one of the two does not hold nobody may rest on the copy. It is taken back (emptied, unless somebody
+has replaced it since) where it holds what was to go, or names what is gone; else it is left, since another
+trim may have found it, looked while both held, and shortened the log. A process that dies before it has
+looked leaves a copy that may be such a one, too. An edit or a deletion that begins later finds it, and of one
+whose blocks are gone nobody makes use (`is_whole`).
 """
 
 from __future__ import annotations
@@ -31,16 +33,18 @@ def put_copy(
     bench: Bench, key: str, data: bytes, document: dict[str, Any], stands: Blob | None
 ) -> Written | None:
     """Write a copy of the snapshot, whose document this is, in the place of what `stands` there; None where
-    it was taken back. Raises PreconditionFailed where something else stands, and what requests raise."""
+    nobody may rest on it. Raises PreconditionFailed where something else stands, and what requests raise."""
     token = bench.store.clock.token()
     if stands is None:
         written = bench.store.put_once(key, data, if_absent=True, nonce=token)
     else:
         match = saving.match_of(stands.etag, bench.etags())
         written = bench.store.put_once(key, data, if_match=match, nonce=token)
-    if _is_named(bench, document) and not is_outdated(bench, cursor_of(document)):
+    outdated = is_outdated(bench, cursor_of(document))
+    if not outdated and is_named(document, bench.snapshot()):
         return written
-    take_back(bench, key, written)
+    if outdated or not is_whole(bench, document):
+        take_back(bench, key, written)
     return None
 
 
@@ -50,13 +54,10 @@ def is_whole(bench: Bench, document: dict[str, Any]) -> bool:
     return all(head is not None and head.size for head in found)
 
 
-def _is_named(bench: Bench, document: dict[str, Any]) -> bool:
-    """Whether the stored snapshot names what this one names."""
+def is_named(document: dict[str, Any], stands: tuple[Blob, dict[str, Any]] | None) -> bool:
+    """Whether the snapshot that stands there names what this copy of one names."""
     names = saving.named(document)
-    if not names:
-        return True
-    stands = bench.snapshot()
-    return stands is not None and saving.named(stands[1]).issuperset(names)
+    return not names or (stands is not None and saving.named(stands[1]).issuperset(names))
 
 
 def _keys(sid: str, document: dict[str, Any]) -> list[str]:

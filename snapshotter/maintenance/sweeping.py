@@ -228,6 +228,8 @@ def _check_emptied(
         ends["in"] = 0
     for place in empty:
         if place is places[-1] or place.first > ends[_which(place)]:
+            if bench.store.head(place.key) is None:  # a trim took it away, and the deletion with it
+                raise Vanished(f"{place.key} was listed and then gone")
             raise Corrupt(f"{place.key} is empty, and no deletion accounts for it", key=place.key, offset=0)
 
 

@@ -36,7 +36,7 @@ from streams.log import Place, Vanished
 from streams.places import split
 
 from .bench import Bench, Done, restarting
-from .copying import is_whole, put_copy
+from .copying import is_named, is_whole, put_copy
 from .deletions import is_outdated
 from .rules import Keep, Rules
 
@@ -114,8 +114,8 @@ def _base(bench: Bench) -> _Base | None:
             return _Base(blob.data, document, stored=False)
         if stored.data:
             held = decode(stored.data, key=own, session=bench.sid, hydrated=True)
-            whole = is_whole(bench, held)
-            return _Base(stored.data, held, True) if whole else _Base(blob.data, document, False, stored)
+            fit = is_whole(bench, held) and is_named(held, found)
+            return _Base(stored.data, held, True) if fit else _Base(blob.data, document, False, stored)
         bench.done.why = "what stood in this checkpoint's place was emptied, and no turn has ended since"
     return None
 
@@ -197,6 +197,8 @@ def _secure(bench: Bench, base: _Base) -> None:
             raise Vanished(f"session {bench.done.session!r} was saved anew, deleted or redacted meanwhile")
         bench.awake.check(written.date_ms)
     stands = bench.snapshot()
+    if base.stored and not is_named(base.document, stands):
+        raise Vanished(f"session {bench.done.session!r} was saved anew meanwhile")  # gc may not have seen it
     if stands is None or cursor_of(stands[1]) < cursor_of(base.document):
         etag = None if stands is None else stands[0].etag
         saving.save(bench.store, bench.sid, base.data, cursor_of(base.document), etag, bench.etags())

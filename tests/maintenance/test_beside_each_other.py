@@ -14,7 +14,7 @@ from upkeep import HOURS, check, fresh, interrupted, names, session_of
 
 from snapshotter.core.blocks import Sizes
 from snapshotter.database import Database
-from snapshotter.maintenance import Keep, compact, fork, gc, redact, trim
+from snapshotter.maintenance import Keep, compact, delete, fork, gc, redact, trim
 from snapshotter.maintenance.rules import Rules
 from streams import keys
 from streams.buckets.base import Blob
@@ -227,3 +227,72 @@ def test_a_copy_that_a_bit_flipped_in_is_not_written() -> None:
     fork(db, SID, "other")
     assert fresh(place).history("other") == fresh(place).history(SID)
     check(place, "other")
+
+
+def sealed_anew(place: Place) -> None:
+    """The snapshot of the same turn names other blocks."""
+    with fresh(place).boot(SID, takeover=True) as session:
+        session.fold.chain.changed = True
+        for span in session.fold.chain.spans:
+            span.dirty = True
+        session.set_state({"a": 1})
+
+
+def test_a_checkpoint_on_which_another_trim_rests_is_not_taken_back() -> None:
+    """Its writer looks late, when a worker has merged what it names; the other has looked in time."""
+    for number in range(1, 200):
+        place = tiny()
+        long_session(place, 4)
+        happened: list[int] = []
+
+        def meanwhile(place: Place = place, happened: list[int] = happened) -> None:
+            happened.append(1)
+            trim(fresh(place), SID)
+            sealed_anew(place)
+
+        trim(interrupted(place, "", "", number, meanwhile), SID)
+        if not happened:
+            break
+        check(place)
+        history = fresh(place).history(SID)
+        place.bucket.inner.delete(keys.snapshot(SID))
+        assert fresh(place).history(SID) == history, number
+    assert number > 10
+
+
+def test_a_trim_rests_on_no_checkpoint_whose_blocks_the_snapshot_names_no_more() -> None:
+    """It was written, and its writer died before it looked; gc may not have seen it."""
+    place = tiny()
+    long_session(place, 4)
+    key, standing = keys.snapshot(SID), fresh(place).peek(SID).fold.turn
+    old = place.stored(key)[key]
+    sealed_anew(place)
+    assert fresh(place).peek(SID).fold.turn == standing
+    place.bucket.inner.put(keys.checkpoint(SID, standing), old)
+    place.clock.advance(24 * HOURS)
+    trim(place.db, SID)
+    (held,) = place.stored("checkpoints/").values()
+    assert held != old
+    assert held == place.stored(key)[key]
+    check(place)
+
+
+def test_a_gc_beside_a_trim_finds_no_damage_in_what_the_trim_took_away() -> None:
+    """What a deletion had emptied, and then the deletion itself, of a session that was opened again."""
+    for number in range(1, 200):
+        place = Place()
+        session_of(place, 2)
+        delete(place.db, SID)
+        place.db.create(SID)
+        session_of(place, 2)
+        happened: list[int] = []
+
+        def meanwhile(place: Place = place, happened: list[int] = happened) -> None:
+            trim(fresh(place), SID)
+            happened.append(1)
+
+        gc(interrupted(place, "", "", number, meanwhile), SID)
+        if not happened:
+            break
+        check(place)
+    assert number > 5

@@ -99,6 +99,8 @@ class Case:
         own = self.sends.get(question)
         if own is None or own.began <= self.wiped:
             return True
+        # What was stopped stands where its worker got to it, perhaps behind what came later.
+        stopped = {send.target for send in self.sends.values() if send.kind == "stop"}
         for send in self.sends.values():
             if send.kind == "close" and (own.id is None or send.id is None or send.id < own.id):
                 return True
@@ -106,5 +108,7 @@ class Case:
                 continue
             target = self.sends.get(send.target or "")
             if target is None or own.id is None or target.id is None or target.id <= own.id:
+                return True
+            if question in stopped:
                 return True
         return False

@@ -304,7 +304,7 @@ WORKERS = [
     _mutant(
         "stop-forgotten",
         "a stop that came before a worker died does not count for the next one",
-        (queue._stop, "if concerns(taken, entry.record, turn.seen) or", "if False and"),
+        (queue._stop, "if turn is not None and concerns(", "if False and concerns("),
     ),
     _mutant(
         "tool-not-durable",
@@ -517,7 +517,7 @@ KEEPING = [
     _mutant(
         "copy-not-looked-at-again",
         "a checkpoint is written, and nobody looks whether the snapshot still names what it names",
-        (copying.put_copy, "_is_named(bench, document) and ", ""),
+        (copying.put_copy, " and is_named(document, bench.snapshot())", ""),
     ),
     _mutant(
         "gc-lists-copies-first",
