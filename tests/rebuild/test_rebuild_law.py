@@ -33,6 +33,9 @@ def test_a_session_is_rebuilt_from_its_log(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(windows, "WINDOW", data.draw(st.sampled_from([1, 2, 64])))
         found = one(play.db, Options(sizes=sizes))
+        if not (found.inputs or found.cursor):  # edits of a session that is not there came to nothing
+            assert found.status == "absent", found
+            return
         assert found.status in ("same", "unsaved"), found
         before, state = play.document(), play.found()
         forget(play.db, SID)
