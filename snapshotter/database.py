@@ -8,16 +8,13 @@ one thread each.
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from streams import keys, probe
 from streams.buckets.base import Bucket
 from streams.buckets.memory import MemoryBucket
 from streams.buckets.serverside import ServerSide
@@ -33,6 +30,7 @@ from .core.blocks import DEFAULT, Sizes
 from .core.budget import Limits
 from .core.calls import Message
 from .core.resume import Policies
+from .ground import Ground
 from .hooks import checked
 from .hosting.door import HostDoor
 from .hosting.hydrating import Hydrate, NotDurable
@@ -49,7 +47,6 @@ from .spans import BootSpan
 from .telemetry import DEFAULT as TELEMETRY
 from .telemetry import Telemetry
 from .waiting import wait_for
-from .watched import watched_store
 
 
 def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
@@ -117,7 +114,7 @@ def open(  # noqa: A001 - `snapshotter.open` is meant to read like the built-in
     )
 
 
-class Database(Senders, Readers, HostDoor):
+class Database(Ground, Senders, Readers, HostDoor):
     """Sessions in one root. Close it, or use it with `with`."""
 
     def __init__(
@@ -137,13 +134,8 @@ class Database(Senders, Readers, HostDoor):
     ) -> None:
         if durability not in POLICIES:
             raise Refused(f"unknown durability {durability!r}: stream, live or steps")
-        self.clock = clock or SystemClock()
-        self.telemetry = telemetry
-        self._bucket = bucket
-        self._retries = retries
-        self.store = self._own_store()
+        super().__init__(bucket, clock, allow_unfenced=allow_unfenced, retries=retries, telemetry=telemetry)
         self.durability = durability
-        self._allow_unfenced = allow_unfenced
         if recovery is not None and not isinstance(recovery, ChatRecovery):
             raise InvalidValue(f"recovery is {recovery!r:.80}: a ChatRecovery is needed", path="recovery")
         self.recovery = recovery or ChatRecovery()
@@ -151,21 +143,6 @@ class Database(Senders, Readers, HostDoor):
         self._on_recovery_boot = checked(on_recovery_boot, "on_recovery_boot")
         self._hydrate = checked(hydrate, "hydrate")
         self._sizes = sizes
-        self._capabilities: probe.Capabilities | None = None
-        self._known = bucket.trusted
-        self._lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        """The root's URL, without secrets."""
-        return self.store.url
-
-    def __repr__(self) -> str:
-        return f"<snapshotter.Database {self.url}>"
-
-    def sid(self, session_id: str) -> str:
-        """The session id as one path segment. Raises InvalidId."""
-        return keys.encode_sid(session_id, self.store.room)
 
     # -- senders ------------------------------------------------------------------------------------
 
@@ -398,49 +375,3 @@ class Database(Senders, Readers, HostDoor):
             sizes=self._sizes,
             **options,
         )
-
-    # -- the store ----------------------------------------------------------------------------------
-
-    def _own_store(self) -> Store:
-        """Counters and a trace of its own for each session, over the same bucket."""
-        return watched_store(self._bucket, self.clock, self._retries, self.telemetry)
-
-    def _learner(self) -> Callable[[probe.Capabilities], None] | None:
-        """Who takes what the probe found, None where that is known."""
-        return None if self._known else self._learn
-
-    def _learn(self, capabilities: probe.Capabilities) -> None:
-        with self._lock:
-            self._capabilities, self._known = capabilities, True
-
-    def _etags(self) -> str:
-        """How a snapshot may be replaced here: with its ETag `as-given`, `unquoted`, or (`none`) only
-        without a condition."""
-        known = self._capabilities
-        return "as-given" if known is None else known.etag if known.replace else "none"
-
-    def _copies(self) -> bool:
-        """Whether the store may copy by itself: it is known, or was found, to take that as a create."""
-        known = self._capabilities
-        return self._bucket.copies and (self._bucket.trusted if known is None else known.copy)
-
-    def _ensure(self) -> None:
-        """Before the first write: the store keeps what the engine needs, or Unsupported is raised."""
-        if not self._known:
-            found = probe.ensure(self.store, allow_unfenced=self._allow_unfenced)
-            if found is not None:
-                self._learn(found)
-        elif self._capabilities is not None:
-            probe.require(self._capabilities, allow_unfenced=self._allow_unfenced)
-
-    def close(self) -> None:
-        """Close the driver's connections."""
-        self.store.close()
-
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
