@@ -57,6 +57,8 @@ class Case:
     """Who booted, in order, and has not left."""
     newest: str = ""
     """Who booted last."""
+    came: dict[str, float] = field(default_factory=dict)
+    """Who booted, and when."""
     acted: set[int] = field(default_factory=set)
     """Inputs of actions whose end was acknowledged."""
     wiped: float = -math.inf
@@ -77,6 +79,10 @@ class Case:
     def alone(self, who: str) -> bool:
         """Nobody else has booted since this one did, nor may go on with an earlier boot."""
         return self.newest == who and set(self.present) <= {who}
+
+    def silent(self) -> list[str]:
+        """Who booted, has not left, and has told of no model call: their claims may be there or not."""
+        return [who for who in self.present if all(call.who != who for call in self.calls.values())]
 
     def newest_call(self, event: Event) -> bool:
         """Whether the newest model call for this event's question is that of its own worker."""

@@ -179,8 +179,7 @@ class Checker(Lives):
                 case.done.setdefault(number, (event["turn"], event["attempt"]))
 
     def _left(self, case: Case, event: Event) -> None:
-        silent = all(call.who != event["who"] for call in case.calls.values())
-        if event["how"] not in POLITE and event["who"] in case.present and silent:
+        if event["how"] not in POLITE and event["who"] in case.silent():
             case.text.clear()  # its claim may have arrived, and an attempt may begin its text anew
         case.present = [who for who in case.present if who != event["who"]]
         self._over(case, event["who"], event["how"])
@@ -235,6 +234,7 @@ class Checker(Lives):
         self._shown(case, event)
         case.newest = event["who"]
         case.present.append(event["who"])
+        case.came[event["who"]] = event["t"]
         if self._processes:
             case.text.clear()
 
@@ -325,6 +325,8 @@ class Checker(Lives):
         shown = {word for m in messages if m["role"] != "user" for words in words_of(m) for word in words}
         for question, (t, words) in case.text.items():
             missing = [word for word in words if word not in shown]
+            if any(case.came[who] > t for who in case.silent()):
+                continue  # its claim may be there already, with a text that begins anew
             if t < event["since"] and missing and not self._hidden(case, question, event):
                 self._blame("durable and gone", f"{missing} of {question}: {_brief(event)}")
         runs = Counter(o["run"] for o in outputs_of(messages) if isinstance(o, dict) and "run" in o)
