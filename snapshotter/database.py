@@ -158,21 +158,29 @@ class Database(Ground, Senders, Readers, HostDoor):
         """Create a session with an existing history, once.
 
         One that was deleted is opened again. A deletion that is under way, or was broken off, is brought to
-        its end first: what is sent from here on is compared with nothing that it takes away.
+        its end first, and what was sent to the deleted session goes, too: what is sent from here on is
+        compared with nothing of that.
 
         Raises Refused when it exists already, InvalidValue for a message that is none."""
         sid = self.sid(session_id)
         self._ensure()
         while True:
-            loaded = self.load(session_id)
-            if loaded.fold.deleted:
-                from .maintenance.deleting import bring_to_end
-
-                if bring_to_end(self, session_id, loaded.fold.inputs.applied_upto):
-                    loaded = self.load(session_id)
+            loaded = self._emptied(session_id)
             with self._session(session_id, sid, loaded) as session, suppress(Fenced):
                 # Fenced by another one, it exists; or it was deleted once more.
                 return sending.create(session, messages or [], state)
+
+    def _emptied(self, session_id: str) -> Loaded:
+        """The session as it stands; of one that is deleted once the in log says nothing any more, so that
+        neither a sender nor the log takes what comes for a copy of what is gone."""
+        from .maintenance.deleting import bring_to_end
+
+        loaded, known = self.load(session_id), -1
+        while loaded.fold.deleted and loaded.fold.inputs.last != known:
+            known = loaded.fold.inputs.last
+            bring_to_end(self, session_id, known)
+            loaded = self.load(session_id)  # in any case: another may have brought it to its end meanwhile
+        return loaded
 
     # -- workers ------------------------------------------------------------------------------------
 

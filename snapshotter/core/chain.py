@@ -162,15 +162,19 @@ class Chain:
         if self.partial and position - self.window_start() < ID_WINDOW:
             raise Unloaded(f"position {position}")
 
-    def asked_before(self, position: int) -> str | None:
-        """The id of the newest user message before this position. Raises Unloaded."""
+    def asked_before(self, position: int) -> list[str]:
+        """The ids of the user messages that stand together before this position, the newest first. Raises
+        Unloaded."""
         unread = {start for span, start in self._places(loaded=False) if not span.loaded}
+        found: list[str] = []
         for at in range(position, -1, -1):
             if at < position and self.messages[at].get("role") == "user":
-                return id_of(self.messages[at])
+                found.append(id_of(self.messages[at]))
+            elif at < position and found:
+                break
             if at in unread:
                 raise Unloaded(f"what stands before position {at}")
-        return None
+        return found
 
     def fill(self, span: Span, messages: Sequence[Message]) -> int:
         """Put the messages of a block that was read only now in their place; returns where that is."""

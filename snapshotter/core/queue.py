@@ -151,7 +151,7 @@ def _hold_back(fold: Fold, view: View, queue: Queue, first: tuple[int, int]) -> 
 
 def answered(fold: Fold) -> set[str]:
     """The ids by which a stop may name what the open turn answers: its user messages, those that an edit of
-    it replaced, and where it goes on with an answer, or gives another, the user message before that. Raises
+    it replaced, and where it goes on with an answer, or gives another, the user messages before that. Raises
     Unloaded."""
     turn = fold.open
     if turn is None:
@@ -161,8 +161,10 @@ def answered(fold: Fold) -> set[str]:
     for entry in taken:
         if entry.role in ("message", "edit"):
             found |= {entry.message.get("id"), entry.record.get("messageId")}
-    if turn.slot is not None or any(entry.role in ("answer", "regenerate") for entry in taken):
-        found.add(fold.chain.asked_before(len(fold.chain) if turn.slot is None else turn.slot))
+    if turn.slot is not None:
+        found.update(fold.chain.asked_before(turn.slot))
+    elif any(entry.role == "regenerate" for entry in taken):
+        found.update(fold.chain.asked_before(len(fold.chain)))
     return {name for name in found if isinstance(name, str)}
 
 

@@ -85,17 +85,15 @@ def finish(bench: Bench) -> None:
     restarting(lambda: _delete(bench, begin=False), _TRIES)
 
 
-def bring_to_end(db: Database, session_id: str, spent: int) -> bool:
-    """Go on with a deletion that is under way, or was broken off; `spent`: the newest input without effect.
-    False where it is through already: the in log says nothing any more of what it has spent."""
+def bring_to_end(db: Database, session_id: str, newest: int) -> None:
+    """Go on with a deletion that is under way, or was broken off, or beside which something was sent, unless
+    the in log says nothing any more of the inputs up to the `newest`."""
     bench = Bench(db, session_id, "delete", None, dry_run=False)
     places, _ = bench.places("in")
-    below = [place for place in places if place.first <= spent]
-    newest = bench.store.get(below[-1].key) if below else None
-    if not any(place.size for place in below[:-1]) and (newest is None or _is_spent(newest)):
-        return False
-    finish(bench)
-    return True
+    below = [place for place in places if place.first <= newest]
+    last = bench.store.get(below[-1].key) if below else None
+    if any(place.size for place in below[:-1]) or not (last is None or _is_spent(last)):
+        finish(bench)
 
 
 def _delete(bench: Bench, *, begin: bool = True) -> Done:

@@ -85,6 +85,24 @@ def test_a_stop_of_a_message_ends_the_turn_that_answers_it_anew(named: str, kind
     assert (seen["resume"]["kind"], seen["spent"]) == (kind, [4])
 
 
+def test_a_stop_of_an_older_message_does_not_end_the_turn_of_a_newer_one_that_brings_an_answer_along() -> (
+    None
+):
+    """The answer to the older one waits, and its approval is named by the newer message's turn."""
+    called = [start(1, [1]), begin(), step(), call("c1"), call("c2"), finish(), done(1)]
+    outs = [*called, start(2, [2, 3]), begin(), step(), *cut_off("Hel")]
+    for named, kind in (("u1", "retry_response"), ("u3", "seal_aborted")):
+        seen = boot([say("u1"), result("c1", 7), say("u3"), stop(named)], outs)
+        assert seen["resume"]["kind"] == kind
+
+
+@pytest.mark.parametrize("named", ["u1", "u2"])
+def test_a_stop_of_any_of_the_messages_that_were_answered_together_ends_what_goes_on(named: str) -> None:
+    called = [start(1, [1, 2]), begin(), step(), call("c1"), finish(), done(1)]
+    outs = [*called, start(2, [3], mode="continue", messageId="a1"), begin("a1"), step(), *cut_off("Hel")]
+    assert boot([*U12, result("c1", 7), stop(named)], outs)["resume"]["kind"] == "seal_aborted"
+
+
 def test_a_stop_of_the_message_before_an_action_is_spent_alone() -> None:
     outs = [*ONE, start(2, [2], mode="action"), begin(), step(), *cut_off("Hel")]
     seen = boot([say("u1"), {"kind": "action", "name": "x", "input": {}}, stop("u1")], outs)

@@ -90,10 +90,12 @@ def test_an_open_turns_place_and_the_contexts_end_have_to_be_there() -> None:
 
 def test_whose_answer_goes_on_is_asked_of_what_stands_before_it() -> None:
     chain, whole = fold().chain, fold(loaded=True).chain
-    assert (chain.messages[11]["id"], chain.asked_before(11), whole.asked_before(21)) == ("m21", "m20", "m20")
+    assert chain.messages[11]["id"] == whole.messages[21]["id"] == "m21"
+    assert chain.asked_before(11) == whole.asked_before(21) == ["m20"]
     with pytest.raises(Unloaded):
-        chain.asked_before(0)
-    assert (whole.messages[10]["id"], whole.asked_before(10), whole.asked_before(0)) == ("m10", "m9", None)
+        chain.asked_before(1)
+    assert whole.asked_before(11) == ["m10", *(f"m{n}" for n in range(9, -1, -1))]
+    assert whole.asked_before(0) == []
 
 
 def test_an_edit_that_waits_for_the_close_of_a_turn_has_to_find_its_target() -> None:

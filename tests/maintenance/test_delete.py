@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import count, islice
 from typing import Any, Literal
 
@@ -84,17 +85,62 @@ def test_only_create_opens_it_again_and_ids_go_on(place: Place) -> None:
     saved = place.stored(SNAPSHOT)[SNAPSHOT]
     place.bucket.inner.put(SNAPSHOT, tombstone)  # as after a snapshot that failed
     session = fresh(place).peek(SID)
-    assert session.fold.epoch == epoch + 2
+    assert session.fold.epoch == epoch + 3, "what was sent in between goes by a deletion, too"
     assert session.fold.cursor > last
     assert [m["id"] for m in session.messages] == ["a"]
     assert session.pending == []
-    assert "input-before-create" in [note["code"] for note in session.report]
+    assert "too late" not in words(place)
     place.bucket.inner.put(SNAPSHOT, saved)
     assert place.send("u1").id == 4, "the same id again is a new message: nothing of the old life counts"
+    assert place.db.send(SID, user("late", "too late")).id == 5, "nor of what was sent to the deleted session"
     place.answer("anew")
     assert [m["id"] for m in fresh(place).history(SID)][:2] == ["a", "u1"]
-    assert len(fresh(place).history(SID)) == 3
+    assert [m["id"] for m in fresh(place).history(SID)][3:4] == ["late"]
+    assert len(fresh(place).history(SID)) == 5
     check(place)
+
+
+@pytest.mark.parametrize("wait", [0.0, 200.0, 4000.0])
+def test_what_was_sent_to_a_deleted_session_and_is_sent_again_is_answered(place: Place, wait: float) -> None:
+    session_of(place, 1)
+    delete(place.db, SID)
+    receipt = place.send("u2")
+    with pytest.raises(Closed), fresh(place).boot(receipt=receipt) as session:
+        list(session.turns())
+    fresh(place).create(SID)
+    place.clock.advance(wait)
+    assert fresh(place).send(SID, user("u2")).id == receipt.id + 1
+    place.answer("here")
+    assert [m["id"] for m in fresh(place).history(SID)][:1] == ["u2"]
+    check(place)
+
+
+def test_a_create_goes_on_from_no_reading_that_another_deletion_made_old(place: Place) -> None:
+    """Wherever the first deletion was broken off, and wherever in the create the second one ends it."""
+    for killed in range(2, 30):
+        for number in range(1, 30):
+            place = Place()
+            session_of(place, 1)
+            if not killed_at(place, killed, "after", lambda db: delete(db, SID)):
+                return
+            if not fresh(place).peek(SID).fold.deleted:
+                break
+            happened: list[int] = []
+
+            def now(place: Place = place, happened: list[int] = happened) -> None:
+                happened.append(1)
+                delete(fresh(place), SID)
+
+            with suppress(Refused):
+                interrupted(place, "", "", number, now).create(SID)
+            if not happened:
+                break
+            if not fresh(place).peek(SID).fold.deleted:
+                place.send("u1")
+                place.answer("anew")
+                assert [m["id"] for m in fresh(place).history(SID)][:1] == ["u1"], (killed, number)
+                check(place)
+    raise AssertionError("it never ends")
 
 
 def test_a_living_worker_is_fenced(place: Place) -> None:
