@@ -83,8 +83,7 @@ class Claiming:
     sid: str
     config: ChatRecovery
     number: int | None
-    wait: float
-    patient: bool
+    patience: tuple[float, float]
     takeover: bool
     cause: str | None
     before_write: Callable[[], None]
@@ -105,10 +104,10 @@ class Claiming:
         what requests raise. The caller has to `leave` unless it hands the session out.
         """
         self._check_number()
-        end = self.store.clock.monotonic() + self.wait
+        end, latest = (self.store.clock.monotonic() + seconds for seconds in self.patience)
         for _ in range(_TRIES):
             try:
-                claim = self._claim(end)
+                claim = self._claim(end, latest)
                 if claim is not None and not self._counted(claim, end):
                     continue  # something was sealed: what comes next has a claim of its own
             except Fenced:
@@ -144,10 +143,10 @@ class Claiming:
         loaded.notes += self.notes
         return loaded
 
-    def _claim(self, end: float) -> Claim | None:
+    def _claim(self, end: float, latest: float) -> Claim | None:
         """Write the fence, once nobody holds the session any more."""
         store, clock = self.store, self.store.clock
-        watched, began = Watched(clock), clock.monotonic()
+        watched = Watched(clock)
         while True:
             newest = self.number or newest_input(store, self.sid)
             if not newest:
@@ -161,12 +160,12 @@ class Claiming:
                 header = segments[-1].header
                 epoch, position = header.epoch or 0, Cursor(header.last, header.nonce)
                 told = told_age(listing.date_ms, listing.entries[0].modified_ms, clock.now_ms())
-                if told < -SLACK and self.patient:  # as in `wait_for`
-                    end = max(end, began + (header.lease or 0) + SLACK)
                 age = max(told, watched.seconds(position))
                 left = (header.lease or 0) + SLACK - age
                 if header.lease and left > 0 and not self.takeover and not _let_go(segments[-1]):
                     holder = Holder(header.run or "", age, left)
+                    if told < -SLACK and latest > end:  # as in `wait_for`
+                        end = latest = min(latest, max(end, clock.monotonic() + left + 1.0))
             if holder is None:
                 return self._fence(newest, epoch + 1, position, listing.date_ms)
             if clock.monotonic() >= end:

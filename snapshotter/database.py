@@ -7,6 +7,7 @@ one thread each.
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ from .receipt import Receipt
 from .recovery import ChatRecovery, cause_text
 from .scribe import POLICIES
 from .senders import Senders
-from .session import Session
+from .session import Session, working_time
 from .spans import BootSpan
 from .telemetry import DEFAULT as TELEMETRY
 from .telemetry import Telemetry
@@ -203,9 +204,9 @@ class Database(Ground, Senders, Readers, HostDoor):
         """Boot a session for work: read it, wait for a living worker to end or to go stale.
 
         With the `receipt` of the input that woke this worker the in log need not be listed, and the session
-        id may be left out. `deadline`: seconds until the platform kills this process; the open turn is
-        released then. `takeover`: do not wait, the platform knows that the other worker is dead;
-        the pause before a further attempt is kept all the same.
+        id may be left out. `deadline`: seconds, from this call on, until the platform kills this process; the
+        boot waits no longer, and the open turn is released then. `takeover`: do not wait, the platform knows
+        that the other worker is dead; the pause before a further attempt is kept all the same.
         `client_tools`: names of tools that a client runs, for inputs that do not say. `tool_policies`: what
         becomes of a tool's call that was cut off, `interrupted` (the default: the model is told that it may
         have run), `rerun` or `reattach` (your tool loop finds it not yet run, or with its progress).
@@ -271,6 +272,13 @@ class Database(Ground, Senders, Readers, HostDoor):
         """As `boot`, which is what workers use. `number`: the id of an input that is known to be there."""
         sid, store = self.sid(session_id), self._own_store()
         wait = self._stable_timeout if stable_timeout is None else stable_timeout
+        deadline = options.pop("deadline", None)
+        ends = None if deadline is None else self.clock.monotonic() + working_time(deadline)
+
+        def patience() -> tuple[float, float]:
+            """Seconds to wait for a holder: by default, and where no date tells whether it lives."""
+            left = math.inf if ends is None else max(0.0, ends - self.clock.monotonic())
+            return min(wait, left), left if stable_timeout is None else min(wait, left)
 
         def read(number: int | None = None) -> Loaded:
             return wait_for(
@@ -278,8 +286,7 @@ class Database(Ground, Senders, Readers, HostDoor):
                 session_id,
                 sid,
                 receipt=number,
-                wait=wait,
-                patient=stable_timeout is None,
+                patience=patience(),
                 takeover=takeover,
                 learn=self._learner(),
                 recovery=self.recovery,
@@ -289,6 +296,7 @@ class Database(Ground, Senders, Readers, HostDoor):
             )
 
         cause = options.get("cause")
+        options["ends"] = ends
         with BootSpan(store, session_id) as span:
             if not claim:
                 return span.found(self._session(session_id, sid, read(number), store, read, **options))
@@ -298,8 +306,7 @@ class Database(Ground, Senders, Readers, HostDoor):
                 sid,
                 self.recovery,
                 number,
-                wait,
-                stable_timeout is None,
+                patience(),
                 takeover,
                 cause,
                 self._ensure,

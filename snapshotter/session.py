@@ -54,13 +54,19 @@ if TYPE_CHECKING:
 
     from .spans import BootSpan
 
-RELEASE_MARGIN = 2.0  # seconds before a deadline, or a tenth of it, in which the turn is released
+_RELEASE_MARGIN = 2.0  # seconds before a deadline, or a tenth of it, in which the turn is released
 _REPLANS = 8
 _ASK = 1.0  # seconds between two looks for further inputs
 
 
+def working_time(deadline: float) -> float:
+    """Seconds until a session lets go: a little before its deadline, since that has to reach the store."""
+    return deadline - min(_RELEASE_MARGIN, deadline / 10)
+
+
 class Session(Scribe):
-    """One session, as a boot found it. Use it as a context manager; iterate `turns()` to work on it."""
+    """One session, as a boot found it. Use it as a context manager; iterate `turns()` to work on it. `ends`:
+    when it lets go of an open turn, by the clock's monotonic time."""
 
     def __init__(
         self,
@@ -71,7 +77,7 @@ class Session(Scribe):
         reload: Callable[[], Loaded],
         *,
         durability: str = "stream",
-        deadline: float | None = None,
+        ends: float | None = None,
         client_tools: list[str] | None = None,
         tool_policies: Policies | None = None,
         cause: str | None = None,
@@ -92,9 +98,7 @@ class Session(Scribe):
         self.current: Turn | None = None
         self.boot_span: BootSpan | None = None
         self._reload = reload
-        # A little before the end: the release itself has to reach the store.
-        left = None if deadline is None else deadline - min(RELEASE_MARGIN, deadline / 10)
-        self._deadline = None if left is None else self.clock.monotonic() + left
+        self._deadline = ends
         self._client_tools = client_tools
         check_policies(tool_policies)
         self._tool_policies = tool_policies

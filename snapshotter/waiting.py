@@ -20,7 +20,7 @@ from streams import log, probe
 from streams.store import Store
 
 from .core.budget import Limits
-from .loading import SLACK, Hydrator, Loaded, Watched, load
+from .loading import Hydrator, Loaded, Watched, load
 from .recovering import busy, pause_of
 from .recovery import ChatRecovery, Hooks
 from .watched import of
@@ -34,8 +34,7 @@ def wait_for(
     sid: str,
     *,
     receipt: int | None,
-    wait: float,
-    patient: bool,
+    patience: tuple[float, float],
     takeover: bool,
     learn: Callable[[probe.Capabilities], None] | None,
     recovery: ChatRecovery,
@@ -45,9 +44,9 @@ def wait_for(
 ) -> Loaded:
     """Read the session; while a living worker holds it, or it is too soon for the next attempt, look again.
 
-    `wait` is in seconds; `patient`: longer where no date tells whether the holder lives; `learn` is told what
-    the probe found, which is read along where it is given; `limits` stand in place of `recovery`'s; `window`
-    as in `load`. Raises Busy, and what `load` raises.
+    `patience`: seconds to wait, and at most where no date tells whether the holder lives; `learn` is told
+    what the probe found, which is read along where it is given; `limits` stand in place of `recovery`'s;
+    `window` as in `load`. Raises Busy, and what `load` raises.
     """
     clock = store.clock
     notes: list[dict[str, Any]] = []
@@ -57,8 +56,7 @@ def wait_for(
 
     hooks = Hooks(recovery, session_id, note, of(store))
     told: set[tuple[str, int]] = set()  # incidents and attempts whose pause was found
-    began = clock.monotonic()
-    end = began + wait
+    end, latest = (clock.monotonic() + seconds for seconds in patience)
     watched = Watched(clock)
     while True:
         loaded = load(
@@ -76,8 +74,9 @@ def wait_for(
         if found is not None and (found.id, found.attempt) not in told:
             told.add((found.id, found.attempt))
             hooks.emit("scheduled", found, retry_after=holder.retry_after)
-        if patient and loaded.is_ahead(clock.now_ms()):
-            end = max(end, began + loaded.lease + SLACK)
+        if latest > end and loaded.is_ahead(clock.now_ms()):
+            # Once: a holder that lives, and whose dates lie, is not waited for for ever.
+            end = latest = min(latest, max(end, clock.monotonic() + holder.retry_after + _LOOK_EVERY))
         left = end - clock.monotonic()
         if left <= 0:
             raise busy(session_id, holder)

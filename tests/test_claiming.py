@@ -245,9 +245,9 @@ def test_a_claim_for_an_input_that_is_not_there_writes_nothing(place: Place, sen
 def test_a_claim_in_the_log_for_an_input_that_is_not_there_breaks_nothing(place: Place) -> None:
     place.send("u1")
     bogus = Claiming(
-        place.db.store, SID, place.db.sid(SID), place.db.recovery, 9, 0.0, False, False, None, lambda: None
+        place.db.store, SID, place.db.sid(SID), place.db.recovery, 9, (0.0, 0.0), False, None, lambda: None
     )
-    claim = bogus._claim(0.0)
+    claim = bogus._claim(0.0, 0.0)
     assert claim is not None
     claim.writer.close(flush=False)  # it dies
     assert place.controls("fence")[-1]["for"] == 9

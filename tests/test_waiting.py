@@ -12,6 +12,7 @@ from chat_samples import AT_ONCE, SID, Place, call, die, first_turn, saying, use
 from snapshotter import Busy, ChatRecovery, Database, RecoveryEvent
 from snapshotter.loading import SLACK, Watched
 from snapshotter.scribe import LEASE
+from streams.buckets.base import Page
 from streams.buckets.file import FileBucket
 from streams.records import Cursor
 from streams.testing.clocks import FakeClock
@@ -65,6 +66,65 @@ def test_one_that_was_not_told_how_long_to_wait_waits_for_the_lease(
     with db.boot(SID, claim=claim) as session:
         assert LEASE + SLACK <= clock.monotonic() < LEASE + SLACK + 1.5
         assert first_turn(session).attempt == 2
+
+
+class SlowAtFirst(FileBucket):
+    """A connection that is opened by the first request: it takes longer than those after it."""
+
+    asked = 0
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
+        self.asked += 1
+        self._clock.sleep(0.3 if self.asked < 3 else 0.01)
+        return super().list(prefix, after=after, limit=limit)
+
+
+@pytest.mark.parametrize("claim", [False, True])
+def test_a_first_request_that_takes_its_time_makes_the_wait_no_shorter(
+    db: Database, tmp_path: Path, clock: FakeClock, claim: bool
+) -> None:
+    slow = Database(SlowAtFirst(tmp_path, clock), clock, recovery=AT_ONCE)
+    with slow.boot(SID, claim=claim) as session:
+        assert first_turn(session).attempt == 2
+
+
+@pytest.mark.parametrize("claim", [False, True])
+def test_a_living_worker_whose_dates_lie_is_not_waited_for_for_ever(
+    db: Database, tmp_path: Path, clock: FakeClock, claim: bool
+) -> None:
+    """No date is told, and its clock is an hour ahead of ours: it speaks again and again."""
+    ahead = FakeClock(start_ms=clock.now_ms() + HOUR_MS)
+    other = Database(FileBucket(tmp_path, ahead), ahead, recovery=AT_ONCE)
+    turn = first_turn(other.boot(SID, takeover=True))
+
+    class Speaking(FileBucket):
+        def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Page:
+            if int(clock.monotonic()) % 9 == 0 and prefix.startswith("out/"):
+                turn.write({"type": "data-beat", "data": clock.monotonic()})
+                turn.flush()
+            return super().list(prefix, after=after, limit=limit)
+
+    with pytest.raises(Busy):
+        Database(Speaking(tmp_path, clock), clock, recovery=AT_ONCE).boot(SID, claim=claim)
+    assert clock.monotonic() < 2 * (LEASE + SLACK)
+
+
+@pytest.mark.parametrize("claim", [False, True])
+def test_a_deadline_counts_from_the_call_and_bounds_the_wait(claim: bool) -> None:
+    place = Place()
+    place.send("u1")
+    session = place.db.boot(SID)
+    write_all(first_turn(session), [{"type": "start"}, call()])
+    die(session)
+    began = place.clock.monotonic()
+    with pytest.raises(Busy):
+        place.db.boot(SID, deadline=5.0, claim=claim)
+    assert place.clock.monotonic() - began <= 5.0
+    began = place.clock.monotonic()
+    with place.db.boot(SID, deadline=60.0, stable_timeout=55.0, claim=claim) as booted:
+        waited = place.clock.monotonic() - began
+        assert waited > 10.0
+        assert booted.deadline_left() == pytest.approx(58.0 - waited)
 
 
 def test_where_no_date_says_when_the_last_attempt_ended_the_next_one_is_not_put_off(

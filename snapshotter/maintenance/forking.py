@@ -83,11 +83,14 @@ def _fork(bench: Bench, source: str, turn: int | None) -> Done:
     if not out:
         _claim(bench)
     fence = _own_fence(bench, out)
+    is_ours = fence is None or fence.records[0].get("cause", cause) == cause
     if fence is not None and bench.store.head(keys.checkpoint(bench.sid, _NUMBER)) is not None:
         _finish(bench)
-        if fence.records[0].get("cause", cause) != cause:
+        if not is_ours:
             raise _exists(bench)
         return bench.done
+    if not is_ours:
+        raise _exists(bench)  # it was begun as a fork of something else, and is to become that
     _copy(bench, copies)
     nonce = _fence(bench, cause) if fence is None else fence.header.nonce
     fold.inputs, fold.cursor, fold.epoch, fold.closed = InputLog(), _FENCE, 1, False

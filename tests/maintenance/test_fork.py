@@ -432,3 +432,23 @@ def test_a_fork_that_slept_over_its_first_look_begins_anew() -> None:
     fork(interrupted(place, "get", "blocks/", 1, meanwhile), SID, "copy")
     assert fresh(place).history("copy") == fresh(place).history(SID)
     check(place, "copy")
+
+
+def test_a_fork_that_was_broken_off_is_nobody_elses_to_go_on_with() -> None:
+    """Killed around any request: another source, or turn, is refused, and it becomes what it was begun as."""
+    for other in (("other", None), (SID, 1)):
+        for number in range(1, 60):
+            place = Place()
+            session_of(place, 3)
+            session_of(place, 2, "other")
+            if not killed_at(place, number, "after", lambda db: fork(db, SID, "new")):
+                break
+            with suppress(Refused):
+                fork(fresh(place), other[0], "new", turn=other[1])
+                told = b"".join(place.stored("out/new/").values())
+                assert (b"fork of other" if other[1] is None else b"after turn 1") in told, number
+                continue  # nothing was begun yet, so it is the other's
+            with suppress(Refused):  # it was through
+                fork(fresh(place), SID, "new")
+            assert fresh(place).history("new") == fresh(place).history(SID), number
+        assert number > 5
