@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 
 from streams import keys
+from streams.buckets.base import Blob
 from streams.codec import decode_segment
 from streams.records import Record
 from streams.store import Store
@@ -14,6 +15,7 @@ from streams.store import Store
 from . import values
 from .agreeing import InputGone, Stored, newest_inputs
 
+JUST_NOW_MS = 1000
 _WINDOW = 1000  # inputs that are fetched together
 
 
@@ -34,10 +36,10 @@ def newest_input(store: Store, sid: str) -> int:
     return newest_inputs(store, sid)[0]
 
 
-def named_input(store: Store, sid: str, number: int) -> list[Record]:
-    """As `next_input`, as a list."""
-    record = next_input(store, sid, number)
-    return [] if record is None else [record]
+def named_input(store: Store, sid: str, number: int) -> tuple[list[Record], bool]:
+    """As `dated_input`, the record as a list."""
+    found = dated_input(store, sid, number)
+    return ([], False) if found is None else ([found[0]], found[1])
 
 
 def read_wanted(store: Store, sid: str, snapshot: Stored, newest: int, have: list[Record]) -> list[Record]:
@@ -65,9 +67,28 @@ def read_inputs(
 
 def next_input(store: Store, sid: str, number: int, *, lenient: bool = False) -> Record | None:
     """The in record with this id; None while it is not there. `lenient` as in `values.fill`."""
+    found = _read(store, sid, number, lenient)
+    return None if found is None else found[0]
+
+
+def dated_input(store: Store, sid: str, number: int) -> tuple[Record, bool] | None:
+    """The same, and whether it came just now, by the store's dates (which have whole seconds). Behind such a
+    message nobody has thought better of it yet, so what may stand there can wait until its turn."""
+    found = _read(store, sid, number, lenient=False)
+    if found is None:
+        return None
+    record, blob = found
+    if blob.modified_ms is None or blob.date_ms is None:
+        return record, False
+    return record, 0 <= blob.date_ms - blob.modified_ms <= JUST_NOW_MS
+
+
+def _read(store: Store, sid: str, number: int, lenient: bool) -> tuple[Record, Blob] | None:
     if number > keys.MAX:
         return None  # behind the last place, which a stray key took
     key = keys.segment("in", sid, number)
     blob = store.get(key)
     segment = decode_segment(blob.data, key=key, modified_ms=blob.modified_ms) if blob is not None else None
-    return values.fill(store, sid, segment.records, lenient=lenient)[0] if segment is not None else None
+    if blob is None or segment is None:
+        return None
+    return values.fill(store, sid, segment.records, lenient=lenient)[0], blob

@@ -95,7 +95,8 @@ class Loaded:
     for one that could not be read and must not be overwritten. `hydrated`: somebody else owns the history;
     `held`: they hold all of it, so that the cursor may move up to here. `watched`: seconds for which the
     reader has seen the log end here. `stored_turn`: the last turn of the stored snapshot; `behind`: bytes of
-    out log, and of values, that stand behind it."""
+    out log, and of values, that stand behind it. `listed`: the in log was, so nothing stands behind what was
+    read of it; `just_sent`: else, that the receipt's input came a moment ago."""
 
     fold: Fold
     position: Cursor
@@ -113,6 +114,8 @@ class Loaded:
     watched: float = 0.0
     stored_turn: int = 0
     behind: int = 0
+    listed: bool = True
+    just_sent: bool = False
 
     def holder(self, now_ms: int) -> Holder | None:
         """Who holds the session, judged by the store's own clock; None where nobody can be alive."""
@@ -153,6 +156,7 @@ class _First:
     out: Listing
     ends_in: Ends
     inputs: list[Record]
+    just_sent: bool
     capabilities: probe.Capabilities | None
 
 
@@ -285,6 +289,7 @@ def _loaded(asked: _Asked, first: _First, snapshot: Stored, hydration: Hydration
             first.inputs += read_wanted(store, sid, snapshot, newest, first.inputs)
     fold = _fold(store, sid, snapshot, shelf, first.inputs, tail, hydration)
     loaded = _described(first, snapshot, tail, fold, hydration)
+    loaded.listed, loaded.just_sent = listed_in or wants_tail, first.just_sent
     apart = [r for r in (*tail.records, *first.inputs) if "kind" not in r or r["id"] > snapshot.applied]
     loaded.behind = sum(place.size for place in tail.listing.above(cursor.id))
     loaded.behind += sum(map(values.size_of, apart))
@@ -330,12 +335,12 @@ def _first_trip(store: Store, sid: str, receipt: int | None, capabilities: bool)
         calls.append(partial(probe.load, store))
     found = store.gather(calls)
     inputs: list[Record] = []
-    ends = found[2]
+    ends, just_sent = found[2], False
     if receipt is not None:
-        inputs, ends = found[2], (receipt, receipt - 1)
+        (inputs, just_sent), ends = found[2], (receipt, receipt - 1)
         if not inputs:
             ends = newest_inputs(store, sid)
-    return _First(found[0], found[1], ends, inputs, found[3] if capabilities else None)
+    return _First(found[0], found[1], ends, inputs, just_sent, found[3] if capabilities else None)
 
 
 def _document(sid: str, blob: Blob | None, *, hydrated: bool) -> tuple[dict[str, Any] | None, Corrupt | None]:

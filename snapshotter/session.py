@@ -39,7 +39,7 @@ from .core.resume import Policies, check_policies
 from .core.revive import Plan
 from .found import log
 from .hosting.recovering import Choosing, RecoveryHook
-from .incoming import next_input
+from .incoming import dated_input
 from .keeping import Keeper
 from .loading import Loaded
 from .recovering import Recovering, pause_of
@@ -111,7 +111,6 @@ class Session(Scribe):
         self._claiming = False
         self._apart_bytes = 0
         self._over = False
-        self._looked = True  # the boot has just read the in log
         self._notes: list[dict[str, Any]] = []
         self._copies = Copies()
         self.recovery = recovery or ChatRecovery()
@@ -150,6 +149,7 @@ class Session(Scribe):
         self._writer = None
         self._apart_bytes = 0
         self._choosing.read_again()
+        self._looked = loaded.listed or (loaded.just_sent and self._choosing.one_by_one)
         self._hydrated = loaded.hydrated
         self._checkpoint: tuple[bytes, int] | None = None
         if loaded.held and self.fold.open is None and self.fold.claim is None and not self.fold.budget.claims:
@@ -319,14 +319,15 @@ class Session(Scribe):
         return False
 
     def _look_again(self) -> bool:
-        """Read the inputs that came meanwhile, up to the message that the next turn answers; True when there
-        were any. What came after that is read behind its turn, or by its watcher: to ask for one input more,
-        which is mostly not there, would be a request for each turn."""
+        """Read the inputs that came meanwhile, up to a message that the next turn answers and that came just
+        now; True when there were any. What may come behind that is read after its turn, or by its watcher: to
+        ask for one input more, which is mostly not there, would be a request for each turn."""
         found = False
-        while (record := next_input(self.store, self.sid, self.fold.inputs.last + 1)) is not None:
+        while (read := dated_input(self.store, self.sid, self.fold.inputs.last + 1)) is not None:
+            record, just_sent = read
             self.fold.feed(record)
             found = True
-            if self._choosing.one_by_one:
+            if just_sent and self._choosing.one_by_one:
                 self.replan()
                 if moves.next_step(self.plan) == "item" and self.plan.pending[0].kind == "message":
                     return True

@@ -99,6 +99,50 @@ def test_a_message_that_waits_costs_one_look_and_what_stands_behind_it_none(plac
     assert [texts[-1] for role, texts in shape(place.db.history(SID)) if role == "assistant"] == ["yes"] * 4
 
 
+def answered_by(session: snapshotter.Session) -> list[list[int]]:
+    found = []
+    for turn in session.turns():
+        with turn:
+            write_all(turn, saying("yes"))
+        found.append([record["id"] for record in turn.inputs])
+    return found
+
+
+@pytest.mark.parametrize("receipts", [True, False])
+def test_who_thought_better_of_a_message_that_waited_is_heard_before_it_is_answered(
+    place: Place, receipts: bool
+) -> None:
+    """Woken by a receipt, or staying: a stop and an edit that came before the turn count."""
+    first, second = place.send("u1"), place.send("u2")
+    place.db.stop(SID, "u1")
+    place.db.edit(SID, "u2", user("u2b", "better"))
+    place.clock.advance(3)
+    with place.db.boot(SID, receipt=first if receipts else None) as session:
+        assert answered_by(session) == [[2, 4]]
+    assert second.id == 2
+    assert [m["id"] for m in place.db.history(SID) if m["role"] == "user"] == ["u1", "u2b"]
+
+
+def test_a_stop_that_came_with_its_message_during_the_turn_before_is_heard(place: Place) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session:
+        turns = session.turns()
+        with next(turns) as turn:
+            write_all(turn, saying("yes"))
+            place.send("u2")
+            place.db.stop(SID, "u2")
+            place.clock.advance(3)
+        assert list(turns) == []
+    assert ids(place)[-1] == "u2"
+
+
+def test_messages_are_merged_also_for_a_worker_that_was_woken_by_the_first(place: Place) -> None:
+    first = place.send("u1")
+    place.send("u2")
+    with place.db.boot(SID, receipt=first, overlap="merge") as session:
+        assert answered_by(session) == [[1, 2]]
+
+
 @pytest.mark.parametrize("overlap", ["merge", "latest"])
 def test_messages_that_overlap_are_read_together(place: Place, overlap: str) -> None:
     place.send("u1")
