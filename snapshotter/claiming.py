@@ -30,7 +30,7 @@ from .core.chunks import delta_of
 from .core.tally import Tally
 from .core.values import reason_text
 from .incoming import newest_input, next_input
-from .loading import SLACK, Holder, Loaded, Watched, told_age
+from .loading import LOOK_EVERY, SLACK, Holder, Loaded, Watched, lengthened, told_age
 from .recovering import busy
 from .recovery import ChatRecovery, Hooks, RecoveryContext
 from .spans import overtaken
@@ -164,13 +164,13 @@ class Claiming:
                 left = (header.lease or 0) + SLACK - age
                 if header.lease and left > 0 and not self.takeover and not _let_go(segments[-1]):
                     holder = Holder(header.run or "", age, left)
-                    if told < -SLACK and latest > end:  # as in `wait_for`
-                        end = latest = min(latest, max(end, clock.monotonic() + left + 1.0))
+                    if told < -SLACK and latest > end:
+                        end = latest = lengthened(end, latest, clock.monotonic() + left)
             if holder is None:
                 return self._fence(newest, epoch + 1, position, listing.date_ms)
             if clock.monotonic() >= end:
                 raise busy(self.session, holder)
-            clock.sleep(min(1.0, max(0.0, end - clock.monotonic())))
+            clock.sleep(min(LOOK_EVERY, max(0.0, end - clock.monotonic())))
 
     def _fence(self, newest: int, epoch: int, position: Cursor, date_ms: int | None) -> Claim:
         self.before_write()

@@ -24,7 +24,7 @@ from .core.fold import Fold
 from .core.snapshot import restore
 from .keeping import fill, more
 from .sameness import ABSENT, Difference
-from .shelf import PartLost, Shelf
+from .shelf import Shelf
 from .spilling import Spill
 from .values import Shelved
 
@@ -50,14 +50,10 @@ class Side:
 
     def messages(self, shown: Sequence[Message]) -> Iterator[Message]:
         """The whole history: `shown`, as a plan has it, with what was not read in its places."""
-        position = 0
-        for span in self.fold.chain.spans:
-            if not span.loaded:
-                yield from self.read(span)
-            else:
-                yield from shown[position : position + span.count]
-                position += span.count
-        yield from islice(shown, position, None)
+        own = self.fold.chain
+        for span, start in own.places(loaded=False):
+            yield from shown[start : start + span.count] if span.loaded else self.read(span)
+        yield from islice(shown, own.sealed, None)
 
 
 def spilled(fold: Fold, spill: Spill) -> Side:
@@ -78,13 +74,8 @@ def stored(store: Store, sid: str, fold: Fold) -> Side:
 def restored(store: Store, sid: str, document: dict[str, Any]) -> Side:
     """The side of a stored snapshot, as it stands: the newest messages are read, and what is unsettled.
     Raises Missing, Corrupt, and what requests raise."""
-    shelf = Shelf(store, sid, document, chain.ID_WINDOW)
-    try:
-        if shelf.lacks():
-            shelf.fetch()
-    except PartLost as lost:
-        raise lost.problem from lost
-    return stored(store, sid, restore(document, parts=shelf.parts()))
+    parts = Shelf(store, sid, document, chain.ID_WINDOW).complete()
+    return stored(store, sid, restore(document, parts=parts))
 
 
 def differences(one: Side, other: Side) -> Iterator[tuple[str, Iterator[Difference]]]:

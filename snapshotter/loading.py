@@ -50,6 +50,7 @@ from .hosting.hydrating import Hydration
 from .incoming import named_input, read_wanted
 from .shelf import PartLost, Shelf, inline
 
+LOOK_EVERY = 1.0  # seconds between two looks at a session that somebody holds
 SLACK = 7  # seconds past its lease after which a writer counts as gone
 _ATTEMPTS = 3
 
@@ -81,6 +82,13 @@ class Watched:
         if end != self._seen:
             self._seen, self._since = end, self._clock.monotonic()
         return self._clock.monotonic() - self._since
+
+
+def lengthened(end: float, latest: float, until: float) -> float:
+    """When a boot that was to wait up to `end` gives up (monotonic seconds) where no date tells whether the
+    holder lives: once that has said nothing for its whole lease, `until` then, and a look later; never behind
+    `latest`. Once: a holder that lives, and whose dates lie, is not waited for for ever."""
+    return min(latest, max(end, until + LOOK_EVERY))
 
 
 def told_age(date_ms: int | None, modified_ms: int | None, now_ms: int) -> float:

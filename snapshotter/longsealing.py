@@ -50,14 +50,12 @@ def seal_ahead(store: Store, sid: str, fold: Fold, spill: Spill, sizes: Sizes) -
 
 def _sealable(chain: Chain, spill: Spill) -> Iterator[Pair]:
     """What stands in blocks of the chain, in its order."""
-    position = 0
-    for span in chain.spans:
+    for span, start in chain.places(loaded=False):
         if not span.loaded:
             yield from spill.pairs(span)
-        else:
-            for message in chain.messages[position : position + span.count]:
-                yield message, chain.apart.ref_of(message)
-            position += span.count
+            continue
+        for message in chain.messages[start : start + span.count]:
+            yield message, chain.apart.ref_of(message)
 
 
 @dataclass(slots=True)

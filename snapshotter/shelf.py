@@ -68,6 +68,15 @@ class Shelf:
             self._resolved = True
         self._read.update(zip([block.key for block in wanted], filled, strict=False))
 
+    def complete(self) -> Parts:
+        """All parts, once what lacks was read; what cannot be is raised as what it is: Missing, Corrupt."""
+        try:
+            if self.lacks():
+                self.fetch()
+        except PartLost as lost:
+            raise lost.problem from lost
+        return self.parts()
+
     def widen(self) -> None:
         """Read more: the window becomes twice as large, and at least one block larger."""
         self._window = 2 * self._held()
@@ -97,10 +106,5 @@ def inline(store: Store, sid: str, document: Document) -> Document:
     """The document with its whole history in itself. Raises Missing, Corrupt, and what requests raise."""
     if is_whole_in_itself(document):
         return document
-    shelf = Shelf(store, sid, document)
-    try:
-        shelf.fetch()
-    except PartLost as lost:
-        raise lost.problem from lost
-    parts = shelf.parts()
+    parts = Shelf(store, sid, document).complete()
     return {**document, "blocks": [], "messages": list(parts.messages), "context": parts.context}

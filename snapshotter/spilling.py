@@ -36,7 +36,7 @@ from .core.controls import mended
 from .core.fold import Fold
 from .core.snapshot import restore
 from .keeping import more, put_back
-from .shelf import PartLost, Shelf
+from .shelf import Shelf
 from .values import Shelved
 
 LIMIT = 8 * 1024 * 1024
@@ -64,13 +64,7 @@ class Spill:
         """A fold that stands where a snapshot was taken, as if its whole history had come from a log. Raises
         Missing, Corrupt, and what requests raise."""
         rest = {**document, "blocks": []}
-        shelf = Shelf(store, sid, rest)
-        try:
-            if shelf.lacks():
-                shelf.fetch()
-        except PartLost as lost:
-            raise lost.problem from lost
-        fold = restore(rest, parts=shelf.parts())
+        fold = restore(rest, parts=Shelf(store, sid, rest).complete())
         recent = list(fold.chain.messages)
         fold.chain.shed([], [])
         shelved = Shelved(store, sid, fold.chain.apart)

@@ -20,12 +20,10 @@ from streams import log, probe
 from streams.store import Store
 
 from .core.budget import Limits
-from .loading import Hydrator, Loaded, Watched, load
+from .loading import LOOK_EVERY, Hydrator, Loaded, Watched, lengthened, load
 from .recovering import busy, pause_of
 from .recovery import ChatRecovery, Hooks
 from .watched import of
-
-_LOOK_EVERY = 1.0  # seconds
 
 
 def wait_for(
@@ -75,8 +73,7 @@ def wait_for(
             told.add((found.id, found.attempt))
             hooks.emit("scheduled", found, retry_after=holder.retry_after)
         if latest > end and loaded.is_ahead(clock.now_ms()):
-            # Once: a holder that lives, and whose dates lie, is not waited for for ever.
-            end = latest = min(latest, max(end, clock.monotonic() + holder.retry_after + _LOOK_EVERY))
+            end = latest = lengthened(end, latest, clock.monotonic() + holder.retry_after)
         left = end - clock.monotonic()
         if left <= 0:
             raise busy(session_id, holder)
@@ -88,7 +85,7 @@ def _sleep_while_held(store: Store, sid: str, loaded: Loaded, seconds: float) ->
     clock = store.clock
     end = clock.monotonic() + seconds
     while (left := end - clock.monotonic()) > 0:
-        clock.sleep(min(_LOOK_EVERY, left))
+        clock.sleep(min(LOOK_EVERY, left))
         listing = log.newest(store, "out", sid, 1)
         if listing.entries and listing.entries[0].first > loaded.position.id:
             return

@@ -59,7 +59,7 @@ class Chain:
     def _unsure(self) -> Iterator[int]:
         """Positions of messages that may hold an unsettled call. A block that is as it was sealed says so; in
         a long history, to look again takes longer than all else that a boot does with what it read."""
-        for span, start in self._places():
+        for span, start in self.places():
             if span.block.open or span.dirty:
                 yield from range(start, start + span.count)
         yield from range(self.sealed, len(self.messages))
@@ -105,7 +105,7 @@ class Chain:
         """Replace one message; its id may change."""
         old = self.messages[position]
         self.messages[position] = message
-        for span, start in self._places():
+        for span, start in self.places():
             if start <= position < start + span.count:
                 span.dirty = True
         if self._stale or id_of(old) != id_of(message):
@@ -165,7 +165,7 @@ class Chain:
     def asked_before(self, position: int) -> list[str]:
         """The ids of the user messages that stand together before this position, the newest first. Raises
         Unloaded."""
-        unread = {start for span, start in self._places(loaded=False) if not span.loaded}
+        unread = {start for span, start in self.places(loaded=False) if not span.loaded}
         found: list[str] = []
         for at in range(position, -1, -1):
             if at < position and self.messages[at].get("role") == "user":
@@ -178,7 +178,7 @@ class Chain:
 
     def fill(self, span: Span, messages: Sequence[Message]) -> int:
         """Put the messages of a block that was read only now in their place; returns where that is."""
-        start = next(start for other, start in self._places(loaded=False) if other is span)
+        start = next(start for other, start in self.places(loaded=False) if other is span)
         self.messages[start:start] = messages
         span.loaded = True
         self.partial = not all(other.loaded for other in self.spans)
@@ -196,7 +196,7 @@ class Chain:
         self.spans, self.changed = list(spans), False
         self.apart.keep([*self.messages, *also])
 
-    def _places(self, *, loaded: bool = True) -> list[tuple[Span, int]]:
+    def places(self, *, loaded: bool = True) -> list[tuple[Span, int]]:
         """The spans with their positions; only those that were read, or all."""
         found, position = [], 0
         for span in self.spans:
@@ -208,7 +208,7 @@ class Chain:
     def _resize(self, start: int, end: int, new: int) -> None:
         """messages[start:end] become `new` ones, which belong to the block at `start`."""
         self.changed = True
-        for span, first in self._places():
+        for span, first in self.places():
             behind = first + span.count
             gone = max(0, min(end, behind) - max(start, first))
             came = new if first <= start < behind else 0

@@ -41,7 +41,7 @@ from snapshotter.core.snapshot import decode
 from snapshotter.incoming import newest_input
 from snapshotter.spans import maintained
 from snapshotter.tombstones import deletes, tombstone
-from snapshotter.windows import WINDOW
+from snapshotter.windows import WINDOW, windows
 from streams import claims, keys, log
 from streams.buckets.base import Blob, Broken, Entry
 from streams.codec import decode_segment, encode_segment
@@ -169,12 +169,10 @@ def _newest_turn(bench: Bench) -> int:
     entries = bench.shelf(keys.checkpoints_prefix(bench.sid)).entries
     named = max((name[1] for e in entries if (name := keys.parse_checkpoint(e.key)) is not None), default=0)
     places, _ = bench.places("out")
-    newest = [place.key for place in reversed(places) if not place.vacant]
-    for start in range(0, len(newest), WINDOW):
-        window = newest[start : start + WINDOW]
-        blobs = bench.store.gather([partial(bench.store.get, key) for key in window])
-        for key, blob in zip(window, blobs, strict=True):
-            told = 0 if blob is None else _turn_in(key, blob)
+    for window in windows(place for place in reversed(places) if not place.vacant):
+        blobs = bench.store.gather([partial(bench.store.get, place.key) for place in window])
+        for place, blob in zip(window, blobs, strict=True):
+            told = 0 if blob is None else _turn_in(place.key, blob)
             if told:
                 return max(told, named)
     return named

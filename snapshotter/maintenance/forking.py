@@ -33,7 +33,7 @@ from snapshotter.core.tally import Tally
 from snapshotter.incoming import read_inputs
 from snapshotter.loading import check_same
 from snapshotter.sealing import Checkpoint
-from snapshotter.shelf import PartLost, Shelf
+from snapshotter.shelf import Shelf
 from snapshotter.spans import maintained
 from snapshotter.tombstones import after_deletion
 from snapshotter.windows import WINDOW
@@ -83,14 +83,13 @@ def _fork(bench: Bench, source: str, turn: int | None) -> Done:
     if not out:
         _claim(bench)
     fence = _own_fence(bench, out)
-    is_ours = fence is None or fence.records[0].get("cause", cause) == cause
-    if fence is not None and bench.store.head(keys.checkpoint(bench.sid, _NUMBER)) is not None:
+    decided = fence is not None and bench.store.head(keys.checkpoint(bench.sid, _NUMBER)) is not None
+    if decided:
         _finish(bench)
-        if not is_ours:
-            raise _exists(bench)
-        return bench.done
-    if not is_ours:
+    if fence is not None and fence.records[0].get("cause", cause) != cause:
         raise _exists(bench)  # it was begun as a fork of something else, and is to become that
+    if decided:
+        return bench.done
     _copy(bench, copies)
     nonce = _fence(bench, cause) if fence is None else fence.header.nonce
     fold.inputs, fold.cursor, fold.epoch, fold.closed = InputLog(), _FENCE, 1, False
@@ -136,16 +135,12 @@ def _read(store: Store, sid: str, name: str, turn: int | None) -> Fold:
     stop, reached = _rest(document or {}, records, turn)
     if turn is not None and reached != turn:
         raise Refused(f"session {name!r} has no turn {turn} that has ended; the last before it is {reached}")
-    shelf = Shelf(store, sid, document)
     numbers = stored.wants(newest_inputs(store, sid)[0], ())
     try:
         inputs = read_inputs(store, sid, numbers, (document or {}).get("inApplied") or ())
-        shelf.fetch()
-    except PartLost as lost:
-        raise lost.problem from lost
     except InputGone as gone:
         raise gone.gap() from gone
-    fold = Fold() if document is None else restore(document, parts=shelf.parts())
+    fold = Fold() if document is None else restore(document, parts=Shelf(store, sid, document).complete())
     for record in inputs:
         fold.feed(record)
     for record in records:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 from chat_samples import SID, Place, call, die, first_turn, saying, user, write_all
-from upkeep import HOURS, check, fresh, killed_at, names, out_records, picture, session_of, watched
+from upkeep import HOURS, check, fresh, killed_at, names, out_records, overtaken, picture, session_of, watched
 
 from snapshotter import Fenced, InvalidValue, Unsupported
 from snapshotter.maintenance import Rules, compact
@@ -194,18 +194,8 @@ def test_beside_a_running_worker(place: Place) -> None:
 
 
 def test_a_zombie_that_wakes_over_a_freed_place_is_fenced_and_nobody_sees_its_words(place: Place) -> None:
-    place.send("u1")
-    zombie = place.db.boot(SID)
-    turn = first_turn(zombie)
-    write_all(turn, [{"type": "start"}, call("c1")])
-    turn.flush()
+    zombie = overtaken(place)
     position = zombie.writer.position
-    with fresh(place).boot(SID, takeover=True) as session:
-        for other in session.turns():
-            with other:
-                for chunk in saying("by another"):
-                    other.write(chunk)
-                    other.flush()
     place.clock.advance(HOURS)
     place.send("u2")
     place.answer("second")

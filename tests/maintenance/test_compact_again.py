@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any, Literal
 
 import pytest
-from chat_samples import SID, Place, call, die, first_turn, saying, user, write_all
-from upkeep import HOURS, check, fresh, killed_at, out_records, picture, session_of
+from chat_samples import SID, Place, die, user
+from upkeep import HOURS, check, fresh, killed_at, out_records, overtaken, picture, session_of
 
 from snapshotter import Fenced
 from snapshotter.maintenance import Keep, compact, compacting, redact, trim
@@ -137,18 +137,8 @@ def test_what_is_too_young_is_not_passed_over(place: Place) -> None:
 
 def test_what_a_sleeper_leaves_below_a_mark_is_found() -> None:
     place = Place()
-    place.send("u1")
-    zombie = place.db.boot(SID)
-    turn = first_turn(zombie)
-    write_all(turn, [{"type": "start"}, call("c1")])
-    turn.flush()
+    zombie = overtaken(place)
     position = zombie.writer.position
-    with fresh(place).boot(SID, takeover=True) as session:
-        for other in session.turns():
-            with other:
-                for chunk in saying("by another"):
-                    other.write(chunk)
-                    other.flush()
     place.clock.advance(24 * HOURS)
     answered(place, 3)
     compacted(place)

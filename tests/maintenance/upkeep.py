@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from chat_samples import AT_ONCE, SID, Place, call, result, saying, user
+from chat_samples import AT_ONCE, SID, Place, call, first_turn, result, saying, user, write_all
 
-from snapshotter import Database
+from snapshotter import Database, Session
 from snapshotter.verify import verify
 from streams.buckets.memory import MemoryBucket
 from streams.testing.faults import Call, FaultyBucket
@@ -35,6 +35,22 @@ def session_of(place: Place, turns: int = 3, session: str = SID) -> None:
                         turn.write(chunk)
                         turn.flush()
     place.clock.advance(24 * HOURS)
+
+
+def overtaken(place: Place) -> Session:
+    """The session of a worker that has written two segments of its turn, and sleeps while another answers."""
+    place.send("u1")
+    zombie = place.db.boot(SID)
+    turn = first_turn(zombie)
+    write_all(turn, [{"type": "start"}, call("c1")])
+    turn.flush()
+    with fresh(place).boot(SID, takeover=True) as session:
+        for other in session.turns():
+            with other:
+                for chunk in saying("by another"):
+                    other.write(chunk)
+                    other.flush()
+    return zombie
 
 
 def fresh(place: Place) -> Database:
