@@ -7,7 +7,7 @@ to `orjson.loads`; checks, the fold, and the comparison with the stored snapshot
 
 The corpus is `scripts/make_corpus.py`'s, in a folder (whose files are in the page cache: fetching them costs
 next to nothing, so the fold shows most) and on a real S3 server (SeaweedFS, by minio-py) on this machine,
-which needs some of its cores for itself.
+which needs some of its cores for itself; at once, and 25 ms away, as a store behind a network is.
 
 A second table says where the time of one process over a folder goes: the CPU of each part by itself, of the
 sessions whose logs are whole. Fetching, parsing, the checks of a segment and the fold are what no rebuild can
@@ -17,6 +17,7 @@ do without; so it says what the fold alone leaves of the bound, too.
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import sys
 import tempfile
 import time
@@ -24,12 +25,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from benchmarks.common import ROOT, Table, median, ratio, rounds
+from benchmarks.peers.proxy import Proxy
 from snapshotter import sameness
 from snapshotter.agreeing import newest_inputs
 from snapshotter.core.fold import Fold
@@ -53,6 +56,10 @@ import s3_server
 SESSIONS = 200
 CHUNK = 25
 TIMES = 5
+LATENCY = 0.025
+
+Urls = tuple[str, str]
+"""Where the corpus is made, and where it is read: the same root."""
 
 
 def fetch_some(url: str, sids: Sequence[str]) -> int:
@@ -90,16 +97,44 @@ def bound(url: str, names: Sequence[str], executor: Executor) -> int:
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """A real S3 server; its URL."""
+def served() -> Iterator[Urls]:
+    """A real S3 server."""
     with tempfile.TemporaryDirectory() as folder, s3_server.running(Path(folder)) as server:
-        yield f"minio://{server.endpoint.removeprefix('http://')}/{s3_server.BUCKET}/corpus"
+        url = _at(server.endpoint)
+        yield url, url
 
 
 @contextmanager
-def foldered() -> Iterator[str]:
+def distant() -> Iterator[Urls]:
+    """The same, behind a proxy in a process of its own, which lets LATENCY pass before each request."""
+    spawned = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder, s3_server.running(Path(folder)) as server:
+        ours, theirs = spawned.Pipe()
+        relay = spawned.Process(target=_relay, args=(server.endpoint, theirs), daemon=True)
+        relay.start()
+        try:
+            yield _at(server.endpoint), _at(ours.recv())
+        finally:
+            ours.send(None)
+            relay.join()
+
+
+def _relay(upstream: str, asked: Connection) -> None:
+    with Proxy(upstream) as proxy:
+        proxy.latency = LATENCY
+        asked.send(proxy.endpoint)
+        asked.recv()
+
+
+def _at(endpoint: str) -> str:
+    return f"minio://{endpoint.removeprefix('http://')}/{s3_server.BUCKET}/corpus"
+
+
+@contextmanager
+def foldered() -> Iterator[Urls]:
     with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder).as_uri()
+        url = Path(folder).as_uri()
+        yield url, url
 
 
 def run() -> list[Table]:
@@ -118,10 +153,14 @@ def run() -> list[Table]:
         note=f"{SESSIONS} sessions, each compared with its stored snapshot. `bound` in sessions/s.",
     )
     tables = [table]
-    stores: dict[str, Callable[[], Any]] = {"folder": foldered, "SeaweedFS": served}
+    stores: dict[str, Callable[[], Any]] = {
+        "folder": foldered,
+        "SeaweedFS": served,
+        f"SeaweedFS, {LATENCY * 1000:.0f} ms away": distant,
+    }
     for store, opened in stores.items():
-        with opened() as url:
-            make_corpus.make(url, SESSIONS, seed=1)
+        with opened() as (made, url):
+            make_corpus.make(made, SESSIONS, seed=1)
             for jobs in (1, 2):
                 table.rows.append((store, jobs, *_measured(url, jobs)))
             if is_at_hand(url):
