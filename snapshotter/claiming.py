@@ -29,8 +29,9 @@ from .core.budget import Incident
 from .core.chunks import delta_of
 from .core.tally import Tally
 from .core.values import reason_text
+from .holding import LOOK_EVERY, SLACK, Holder, Silence, Wait, told_age
 from .incoming import newest_input, next_input
-from .loading import LOOK_EVERY, SLACK, Holder, Loaded, Watched, lengthened, told_age
+from .loading import Loaded
 from .recovering import busy
 from .recovery import ChatRecovery, Hooks, RecoveryContext
 from .spans import overtaken
@@ -104,11 +105,11 @@ class Claiming:
         what requests raise. The caller has to `leave` unless it hands the session out.
         """
         self._check_number()
-        end, latest = (self.store.clock.monotonic() + seconds for seconds in self.patience)
+        wait = Wait(self.store.clock, self.patience)
         for _ in range(_TRIES):
             try:
-                claim = self._claim(end, latest)
-                if claim is not None and not self._counted(claim, end):
+                claim = self._claim(wait)
+                if claim is not None and not self._counted(claim, wait):
                     continue  # something was sealed: what comes next has a claim of its own
             except Fenced:
                 overtaken(self.store)
@@ -143,10 +144,10 @@ class Claiming:
         loaded.notes += self.notes
         return loaded
 
-    def _claim(self, end: float, latest: float) -> Claim | None:
+    def _claim(self, wait: Wait) -> Claim | None:
         """Write the fence, once nobody holds the session any more."""
         store, clock = self.store, self.store.clock
-        watched = Watched(clock)
+        watched = Silence(clock)
         while True:
             newest = self.number or newest_input(store, self.sid)
             if not newest:
@@ -164,13 +165,13 @@ class Claiming:
                 left = (header.lease or 0) + SLACK - age
                 if header.lease and left > 0 and not self.takeover and not _let_go(segments[-1]):
                     holder = Holder(header.run or "", age, left)
-                    if told < -SLACK and latest > end:
-                        end = latest = lengthened(end, latest, clock.monotonic() + left)
+                    if told < -SLACK:
+                        wait.lengthen(left)
             if holder is None:
                 return self._fence(newest, epoch + 1, position, listing.date_ms)
-            if clock.monotonic() >= end:
+            if wait.left <= 0:
                 raise busy(self.session, holder)
-            clock.sleep(min(LOOK_EVERY, max(0.0, end - clock.monotonic())))
+            clock.sleep(min(LOOK_EVERY, max(0.0, wait.left)))
 
     def _fence(self, newest: int, epoch: int, position: Cursor, date_ms: int | None) -> Claim:
         self.before_write()
@@ -196,7 +197,7 @@ class Claiming:
         claim.writer.beating = True
         return claim
 
-    def _counted(self, claim: Claim, end: float) -> bool:
+    def _counted(self, claim: Claim, wait: Wait) -> bool:
         """Count before anything is loaded; False when something was sealed."""
         store, clock = self.store, self.store.clock
         blob = store.get(keys.snapshot(self.sid))
@@ -219,7 +220,7 @@ class Claiming:
         left = found.backoff_s - _silence(tail, claim.run, clock.now_ms())
         if left <= 0 or found.gives_up:
             return True
-        if clock.monotonic() + left > end:
+        if left > wait.left:
             claim.leave()
             self.hooks.emit("scheduled", found, retry_after=left)
             raise busy(self.session, Holder(claim.run, 0.0, left, incident=found))

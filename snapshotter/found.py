@@ -19,7 +19,7 @@ from .core.copies import Copies, own_item
 from .core.fold import Fold
 from .core.queue import Item
 from .core.revive import Plan, Resume
-from .loading import Holder
+from .holding import Holder
 
 if TYPE_CHECKING:
     from streams.store import RequestStats

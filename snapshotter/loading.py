@@ -16,9 +16,10 @@ overwritten.
 
 The readings are not one instant. Whenever one lacks what another speaks of, it is made again: the in log
 where the out log or the snapshot names a newer input, the out log where the snapshot stands at a later
-place; a listed object that is gone, or a value that went with what named it, starts the boot again. A log
-that does not reach down to the snapshot may have been trimmed: the newest checkpoint above it takes its
-place. What is not there then is missing.
+place; a listed object that is gone, or a value that went with what named it, starts the boot again, and so
+does, once, a turn whose question a deletion took away meanwhile. A log that does not reach down to the
+snapshot may have been trimmed: the newest checkpoint above it takes its place. What is not there then is
+missing.
 """
 
 from __future__ import annotations
@@ -31,70 +32,37 @@ from typing import Any
 
 from streams import keys, log, probe
 from streams.buckets.base import Blob, Head
-from streams.clock import Clock
 from streams.errors import Corrupt, Damaged, Gap, Missing, NewerVersion
 from streams.log import Listing, Tail, Vanished
 from streams.records import Cursor, Record
 from streams.store import Store
 
 from . import checkpoints, values
-from .agreeing import Ends, InputGone, Stored, check_newest, check_receipt, misfit, newest_inputs, receipt_gap
+from .agreeing import (
+    Ends,
+    InputGone,
+    Stored,
+    check_newest,
+    check_receipt,
+    misfit,
+    newest_inputs,
+    receipt_gap,
+    takes_deleted,
+)
 from .core import reach
-from .core.budget import Incident
 from .core.calls import Message
 from .core.chain import Unloaded
 from .core.fold import Fold
 from .core.revive import revive
 from .core.snapshot import decode, restore
+from .holding import SLACK, Holder, told_age
 from .hosting.hydrating import Hydration
 from .incoming import named_input, read_wanted
 from .shelf import PartLost, Shelf, inline
 
-LOOK_EVERY = 1.0  # seconds between two looks at a session that somebody holds
-SLACK = 7  # seconds past its lease after which a writer counts as gone
 _ATTEMPTS = 3
 
 Hydrator = Callable[[], list[Message]]
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A worker that may be alive: its run, the age in seconds of its last word, and when to come back. With
-    an `incident` it is dead, and the next attempt has to wait."""
-
-    run: str
-    age: float
-    retry_after: float
-    incident: Incident | None = None
-
-
-class Watched:
-    """How long one boot has itself seen the log end at the same place, by its own clock. Where the store's
-    clock was set back its dates lie: a segment is of the future then, and would not grow old."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._seen: Cursor | None = None
-        self._since = 0.0
-
-    def seconds(self, end: Cursor) -> float:
-        """The log has just been seen to end here."""
-        if end != self._seen:
-            self._seen, self._since = end, self._clock.monotonic()
-        return self._clock.monotonic() - self._since
-
-
-def lengthened(end: float, latest: float, until: float) -> float:
-    """When a boot that was to wait up to `end` gives up (monotonic seconds) where no date tells whether the
-    holder lives: once that has said nothing for its whole lease, `until` then, and a look later; never behind
-    `latest`. Once: a holder that lives, and whose dates lie, is not waited for for ever."""
-    return min(latest, max(end, until + LOOK_EVERY))
-
-
-def told_age(date_ms: int | None, modified_ms: int | None, now_ms: int) -> float:
-    """Seconds since an object was written, by the store's clock, or the reader's where the store tells no
-    date. Negative where that clock was set back since; 0 where nothing is known."""
-    return 0.0 if modified_ms is None else ((now_ms if date_ms is None else date_ms) - modified_ms) / 1000
 
 
 @dataclass(slots=True)
@@ -104,7 +72,8 @@ class Loaded:
     `held`: they hold all of it, so that the cursor may move up to here. `watched`: seconds for which the
     reader has seen the log end here. `stored_turn`: the last turn of the stored snapshot; `behind`: bytes of
     out log, and of values, that stand behind it. `listed`: the in log was, so nothing stands behind what was
-    read of it; `just_sent`: else, that the receipt's input came a moment ago."""
+    read of it; `just_sent`: else, that the receipt's input came a moment ago. `emptied`: a turn took an
+    input that a deletion has emptied, and the log as it was read says nothing of that deletion."""
 
     fold: Fold
     position: Cursor
@@ -124,6 +93,7 @@ class Loaded:
     behind: int = 0
     listed: bool = True
     just_sent: bool = False
+    emptied: bool = False
 
     def holder(self, now_ms: int) -> Holder | None:
         """Who holds the session, judged by the store's own clock; None where nobody can be alive."""
@@ -187,7 +157,9 @@ def load(
     asked = _Asked(store, sid, receipt, capabilities, hydrate, window)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _load(asked)
+            loaded = _load(asked)
+            if attempt > 1 or not loaded.emptied:
+                return loaded
         except InputGone as gone:
             if attempt == _ATTEMPTS:
                 raise gone.gap() from gone
@@ -301,6 +273,7 @@ def _loaded(asked: _Asked, first: _First, snapshot: Stored, hydration: Hydration
     apart = [r for r in (*tail.records, *first.inputs) if "kind" not in r or r["id"] > snapshot.applied]
     loaded.behind = sum(place.size for place in tail.listing.above(cursor.id))
     loaded.behind += sum(map(values.size_of, apart))
+    loaded.emptied = not fold.deleted and takes_deleted(tail.records, first.inputs)
     return loaded
 
 

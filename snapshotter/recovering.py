@@ -19,7 +19,8 @@ from .core.fold import Fold
 from .core.repair import Repaired
 from .core.revive import Plan, revive
 from .core.verdict import incident_of
-from .loading import Holder, Loaded
+from .holding import Holder
+from .loading import Loaded
 from .recovery import ChatRecovery, Hooks, RecoveryContext
 from .watched import of
 

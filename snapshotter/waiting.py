@@ -20,7 +20,8 @@ from streams import log, probe
 from streams.store import Store
 
 from .core.budget import Limits
-from .loading import LOOK_EVERY, Hydrator, Loaded, Watched, lengthened, load
+from .holding import LOOK_EVERY, Silence, Wait
+from .loading import Hydrator, Loaded, load
 from .recovering import busy, pause_of
 from .recovery import ChatRecovery, Hooks
 from .watched import of
@@ -54,8 +55,7 @@ def wait_for(
 
     hooks = Hooks(recovery, session_id, note, of(store))
     told: set[tuple[str, int]] = set()  # incidents and attempts whose pause was found
-    end, latest = (clock.monotonic() + seconds for seconds in patience)
-    watched = Watched(clock)
+    wait, watched = Wait(clock, patience), Silence(clock)
     while True:
         loaded = load(
             store, sid, receipt=receipt, capabilities=learn is not None, hydrate=hydrate, window=window
@@ -72,9 +72,9 @@ def wait_for(
         if found is not None and (found.id, found.attempt) not in told:
             told.add((found.id, found.attempt))
             hooks.emit("scheduled", found, retry_after=holder.retry_after)
-        if latest > end and loaded.is_ahead(clock.now_ms()):
-            end = latest = lengthened(end, latest, clock.monotonic() + holder.retry_after)
-        left = end - clock.monotonic()
+        if loaded.is_ahead(clock.now_ms()):
+            wait.lengthen(holder.retry_after)
+        left = wait.left
         if left <= 0:
             raise busy(session_id, holder)
         _sleep_while_held(store, sid, loaded, min(left, holder.retry_after))

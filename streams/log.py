@@ -139,9 +139,12 @@ def read_after(store: Store, log: Log, sid: str, cursor: Cursor, listing: Listin
     that is empty), and what requests raise.
     """
     listing = tail_keys(store, log, sid, cursor.id, listing)
-    if listing.above(cursor.id):
+    places = listing.above(cursor.id)
+    if places:
         check_newest(listing)
-    segments = fetch(store, [place.key for place in listing.above(cursor.id)])
+    segments = fetch(store, [place.key for place in places])
+    if len(segments) < sum(not place.vacant for place in places):
+        raise Vanished(f"a deletion emptied the {log} log of {sid} while it was read")
     covering = _covering(store, cursor, listing, segments)
     if covering is None:
         live, last = link(log, sid, cursor, segments)

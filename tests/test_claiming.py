@@ -16,6 +16,7 @@ from snapshotter.claiming import Claiming
 from snapshotter.core.fold import Fold
 from snapshotter.core.snapshot import encode
 from snapshotter.core.tally import Tally
+from snapshotter.holding import Wait
 from streams import keys
 
 Loader = Callable[..., Any]
@@ -247,7 +248,7 @@ def test_a_claim_in_the_log_for_an_input_that_is_not_there_breaks_nothing(place:
     bogus = Claiming(
         place.db.store, SID, place.db.sid(SID), place.db.recovery, 9, (0.0, 0.0), False, None, lambda: None
     )
-    claim = bogus._claim(0.0, 0.0)
+    claim = bogus._claim(Wait(place.clock, (0.0, 0.0)))
     assert claim is not None
     claim.writer.close(flush=False)  # it dies
     assert place.controls("fence")[-1]["for"] == 9

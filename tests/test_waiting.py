@@ -10,7 +10,7 @@ import pytest
 from chat_samples import AT_ONCE, SID, Place, call, die, first_turn, saying, user, write_all
 
 from snapshotter import Busy, ChatRecovery, Database, RecoveryEvent
-from snapshotter.loading import SLACK, Watched
+from snapshotter.holding import SLACK, Silence, Wait
 from snapshotter.scribe import LEASE
 from streams.buckets.base import Page
 from streams.buckets.file import FileBucket
@@ -143,13 +143,30 @@ def test_where_no_date_says_when_the_last_attempt_ended_the_next_one_is_not_put_
 
 def test_a_log_that_goes_on_is_watched_anew() -> None:
     clock = FakeClock()
-    watched = Watched(clock)
+    watched = Silence(clock)
     assert watched.seconds(Cursor(5, "a")) == 0.0
     clock.advance(50.0)
     assert watched.seconds(Cursor(5, "a")) == 50.0
     assert watched.seconds(Cursor(6, "b")) == 0.0
     clock.advance(3.0)
     assert watched.seconds(Cursor(6, "b")) == 3.0
+
+
+def test_a_wait_is_lengthened_once_and_never_behind_the_latest() -> None:
+    clock = FakeClock()
+    wait = Wait(clock, (5.0, 60.0))
+    wait.lengthen(20.0)
+    assert wait.left == 21.0
+    wait.lengthen(30.0)
+    assert wait.left == 21.0
+    late = Wait(clock, (5.0, 10.0))
+    late.lengthen(20.0)
+    assert late.left == 10.0
+    long = Wait(clock, (50.0, 60.0))
+    long.lengthen(20.0)
+    assert long.left == 50.0
+    clock.advance(50.0)
+    assert long.left == 0.0
 
 
 # -- the pause before the next attempt ----------------------------------------------------------------------

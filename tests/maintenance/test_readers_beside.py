@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from blocky import LARGE, TINY, tiny
 from chat_samples import SID, Place, saying, user
-from upkeep import HOURS, fresh, interrupted
+from upkeep import HOURS, fresh, interrupted, killed_at, session_of
 
 from snapshotter.database import Database
 from snapshotter.maintenance import Keep, delete, fork, maintain, redact
@@ -133,3 +133,24 @@ def test_a_checkpoint_that_a_deletion_empties_before_it_is_read_is_no_damage(pla
     told = [*beside(place, "get", "checkpoints/", lambda at: delete(fresh(at), SID), forked)]
     assert told[0] == f"session '{SID}' is deleted"
     assert {*told} <= {told[0], "fork"}  # what was read before is the session as it stood then
+
+
+def test_a_history_beside_a_deletion_shows_no_answer_without_its_question() -> None:
+    """However far the deletion has come when the reader makes a request: all, or nothing."""
+    place = tiny()
+    session_of(place, turns=1)
+    place.db.store.delete(keys.snapshot(SID))
+    seen = set()
+    for far in range(1, 60):
+        killed: list[bool] = []
+
+        def act(at: Place, far: int = far, killed: list[bool] = killed) -> None:
+            killed.append(killed_at(at, far, "after", lambda db: delete(db, SID)))
+
+        for messages in beside(place, "get", "", act, lambda db: db.history(SID)):
+            seen.add(tuple(message["role"] for message in messages))
+        if not any(killed):
+            break
+    else:
+        raise AssertionError("the deletion never came to its end")
+    assert seen == {("user", "assistant"), ()}

@@ -317,9 +317,7 @@ class Checker(Lives):
                 known = all(a in case.calls and case.calls[a].question == q for q, a in answers)
                 if len(answers) > 1 or not whole or not known:
                     self._blame("nobody said this", f"{words}: {_brief(event)}")
-                elif event.get("whole", True) and any(
-                    question != asked and not case.removed(question) for question, _ in answers
-                ):  # who reads beside a deletion may find the answer, and not the question any more
+                elif any(question != asked for question, _ in answers) and event.get("whole", True):
                     self._blame("behind another message", f"{words} behind {asked}: {_brief(event)}")
         return fins
 
