@@ -10,8 +10,8 @@ from typing import Any
 class Finding:
     """One thing that was found. `code`: absent, corrupt, missing, newer-version, gap, chain, snapshot-ahead,
     law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated, stale-snapshot (notes).
-    The command tells what `verify` raises of a key that lacks as wrong-key. `key`: of an object, where it is
-    about one."""
+    The command tells what `verify` raises of one session as wrong-key, and as not-checked. `key`: of an
+    object, where it is about one."""
 
     code: str
     detail: str

@@ -20,9 +20,11 @@ import marshal
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import IO, Any
 
+from streams.errors import Retryable
 from streams.records import Record
 from streams.store import Store
 
@@ -51,8 +53,8 @@ Pair = tuple[Message, Ref | None]
 
 
 class Spill:
-    """The messages of one fold that left memory. Close it, or use it with `with`. Its methods raise OSError
-    where the file cannot be written or read."""
+    """The messages of one fold that left memory. Close it, or use it with `with`. Its methods raise Retryable
+    where the file cannot be written or read, as on a full disk."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
@@ -114,8 +116,9 @@ class Spill:
         """The messages of a run, each with the reference that it came from."""
         assert self._file is not None
         at, length = self._runs[span.block.key]
-        self._file.seek(at)
-        data = io.BytesIO(zlib.decompress(self._file.read(length)))
+        with _told():
+            self._file.seek(at)
+            data = io.BytesIO(zlib.decompress(self._file.read(length)))
         found: list[Pair] = []
         while len(found) < span.count:
             found += marshal.load(data)  # noqa: S302 - written by this very process
@@ -123,7 +126,8 @@ class Spill:
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what a full disk did not take is not needed any more
+                self._file.close()
 
     def __enter__(self) -> Spill:
         return self
@@ -192,15 +196,28 @@ class Spill:
             yield self._put(run, data)
 
     def _put(self, messages: list[Message], data: list[bytes]) -> Span:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="snapshotter-")  # noqa: SIM115 - closed by `close`
         whole = b"".join(data)
         packed = zlib.compress(whole, 1)
         key = str(len(self._runs))
-        self._runs[key] = (self._file.seek(0, io.SEEK_END), len(packed))
-        self._file.write(packed)
+        with _told():
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="snapshotter-")  # noqa: SIM115 - closed by `close`
+            self._runs[key] = (self._file.seek(0, io.SEEK_END), len(packed))
+            self._file.write(packed)
         ids = _Ids([id_of(message) for message in messages])
         return Span(Block(key, len(messages), len(whole)), len(messages), loaded=False, ids=ids)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What goes wrong with the file, as an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise Retryable(
+            f"a temporary file, which a long session needs, cannot be written or read ({error}): make room in"
+            " the folder for these, or name another one in TMPDIR"
+        ) from error
 
 
 class _Ids:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from snapshotter.catalogue import all_sessions
-from snapshotter.errors import WrongKey
+from snapshotter.errors import Retryable, Unreachable, WrongKey
 from snapshotter.findings import Finding as Problem
 from snapshotter.findings import Verdict
 from snapshotter.verify import verify as verify_session
@@ -63,6 +63,10 @@ def verify(ctx: click.Context, url: str, sessions: tuple[str, ...], as_json: boo
                     lacking.append(error)
                     problems = [Problem("wrong-key", str(error))]
                     verdicts.append(Verdict(name, rebuildable=False, problems=problems))
+                except Unreachable:
+                    raise
+                except Retryable as error:  # one session: others tidied it up, or no room to unpack it
+                    verdicts.append(Verdict(name, problems=[Problem("not-checked", str(error))]))
                 if as_json:
                     emit(verdicts[-1].to_json())
     if lacking and len(lacking) == len(names):

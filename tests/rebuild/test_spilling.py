@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from snapshotter.shelf import inline
 from snapshotter.spilling import Spill
 from snapshotter.verify import verify
 from streams import keys, places
+from streams.errors import Retryable
 
 blocks: Any = loaded(TESTS / "properties" / "blocks_script.py")
 
@@ -231,3 +233,20 @@ def test_the_file_is_gone_whatever_happens() -> None:
     assert (failed.status, failed.error, failed.detail) == ("failed", "OSError", "the disk is gone")
     assert len(opened) == 3
     assert all(file.closed for file in opened)
+
+
+def test_a_full_disk_is_told_with_what_to_do() -> None:
+    """The file takes what its buffer takes, and no more; the error says where to look."""
+    play = blocks.Play(blocks.TINY, lambda: None)
+    play.play([step for n in range(30) for step in (("send", f"u{n}", 30, "say"), ("work",))])
+    with pytest.MonkeyPatch.context() as patch, spilling_at_once(1):
+        full = Path("/dev/full")
+        patch.setattr(spilling.tempfile, "TemporaryFile", lambda **_: full.open("w+b", buffering=64))
+        failed = one(play.db, Options())
+        assert (failed.status, failed.error) == ("failed", "Retryable")
+        assert "No space left on device" in failed.detail
+        assert "TMPDIR" in failed.detail
+        with pytest.raises(Retryable, match="TMPDIR"):
+            verify(play.db, SID)
+    assert one(play.db, Options()).status == "same"
+    assert verify(play.db, SID).ok
