@@ -58,6 +58,13 @@ class Keep:
             if isinstance(given, bool) or not isinstance(given, int | float) or not given >= least:
                 raise InvalidValue(f"keep.{name} is {given!r}: a number from {least} on is needed", path=name)
 
+    @classmethod
+    def checked(cls, given: object) -> Keep:
+        """What was given as `keep`. Raises InvalidValue for anything else."""
+        if isinstance(given, cls):
+            return given
+        raise InvalidValue(f"keep is {given!r}: give a Keep, as in Keep(turns=10)", path="keep")
+
 
 class Awake:
     """Compares the store's date of a success with that of the last one, as every writer does."""

@@ -64,12 +64,15 @@ def trim(
     rules: Rules | None = None,
     dry_run: bool = False,
 ) -> Done:
-    """Delete what the snapshot covers and `keep` does not want from both logs of one session.
+    """Delete what the snapshot covers and `keep` does not want from both logs of one session; by default all
+    but the newest turn.
 
-    Raises Refused where the session does not verify (nothing is deleted then), Corrupt for a snapshot that
-    cannot be read, Vanished where others tidied up three times, and what requests raise.
+    Raises InvalidValue for a `keep` that is none, Refused where the session does not verify (nothing is
+    deleted then), Corrupt for a snapshot that cannot be read, Vanished where others tidied up three times,
+    and what requests raise.
     """
-    return restarting(lambda: _trim(Bench(db, session_id, "trim", rules, dry_run), keep or Keep()))
+    kept = Keep() if keep is None else Keep.checked(keep)
+    return restarting(lambda: _trim(Bench(db, session_id, "trim", rules, dry_run), kept))
 
 
 def _trim(bench: Bench, keep: Keep) -> Done:

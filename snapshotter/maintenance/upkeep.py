@@ -64,12 +64,12 @@ def maintain(
     """Do what is due to the sessions (by default all of the root), with `keep` also trim them. `progress` is
     told of each session when it is done.
 
-    Raises Misconfigured for what concerns the whole store, WrongKey where no session's key is at hand, and
-    what the listing of sessions raises.
+    Raises InvalidValue for a `keep` that is none, Misconfigured for what concerns the whole store, WrongKey
+    where no session's key is at hand, and what the listing of sessions raises.
     """
     steps: list[Step] = [compact_where_possible, gc]
     if keep is not None:
-        steps.insert(0, partial(trim, keep=keep))
+        steps.insert(0, partial(trim, keep=Keep.checked(keep)))
     return each(db, sessions, steps, rules=rules, dry_run=dry_run, progress=progress)
 
 

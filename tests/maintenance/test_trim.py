@@ -12,7 +12,7 @@ from upkeep import HOURS, check, fresh, killed_at, names, picture, session_of, w
 
 from snapshotter import Corrupt, Gap, InvalidValue, Refused
 from snapshotter.checkpoints import above
-from snapshotter.maintenance import Keep, Rules, compact, trim
+from snapshotter.maintenance import Keep, Rules, compact, maintain, trim
 from snapshotter.verify import verify
 from streams import keys
 from streams.log import Vanished
@@ -110,6 +110,14 @@ def test_what_is_kept(place: Place, keep: Keep, left: int) -> None:
 def test_what_cannot_be_kept_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match=r"keep\."):
         Keep(**wrong)
+
+
+def test_what_is_no_keep_is_refused_before_anything_is_read(place: Place) -> None:
+    session_of(place, 3)
+    wrong: Any = 5
+    for asked in (lambda: trim(place.db, SID, keep=wrong), lambda: maintain(place.db, keep=wrong)):
+        with pytest.raises(InvalidValue, match=r"Keep\(turns=10\)"):
+            asked()
 
 
 def test_nothing_younger_than_the_minimum_age_goes(place: Place) -> None:
