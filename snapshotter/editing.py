@@ -15,7 +15,11 @@ from .core.values import clean, to_plain
 def checked(given: Any, path: str) -> Message:
     """A message as it may be stored. Raises InvalidValue naming the place: a role, and a list of parts that
     are objects with a type, are needed; an id is a text."""
-    message: Message = clean(to_plain(given), path)
+    try:
+        plain = to_plain(given)
+    except InvalidValue as error:
+        raise InvalidValue(f"{path}: {error}", path=path) from None
+    message: Message = clean(plain, path)
     if not isinstance(message.get("role"), str):
         raise InvalidValue(f"{path} needs a role", path=f"{path}.role")
     if not isinstance(message.get("id", ""), str):
@@ -27,10 +31,11 @@ def checked(given: Any, path: str) -> Message:
 def check_parts(message: Message, path: str) -> None:
     """Raises InvalidValue for parts that are none."""
     if not isinstance(message.get("parts"), list):
-        raise InvalidValue("a message needs a list of parts (AI SDK UIMessage)", path=f"{path}.parts")
+        raise InvalidValue(f"{path} needs a list of parts (AI SDK UIMessage)", path=f"{path}.parts")
     for index, part in enumerate(message["parts"]):
         if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            raise InvalidValue("a part needs to be an object with a type", path=f"{path}.parts[{index}]")
+            place = f"{path}.parts[{index}]"
+            raise InvalidValue(f"{place} needs to be an object with a type", path=place)
 
 
 def all_checked(given: Any) -> list[Message]:

@@ -24,6 +24,7 @@ from .problems import DEFECT, REFUSED, failure_of
 _COMMANDS = {
     "demo": "demonstrate",
     "send": "work",
+    "create": "work",
     "record": "work",
     "approve": "ask",
     "stop": "ask",

@@ -1,4 +1,4 @@
-"""`send` and `record`: what comes in, and what goes out."""
+"""`send`, `create` and `record`: what comes in, and what goes out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from snapshotter import Database, Refused, Session, Turn, release_on_sigterm
+from snapshotter import Database, InvalidValue, Refused, Session, Turn, release_on_sigterm
 from snapshotter.core.values import loads
 from snapshotter.scribe import POLICIES
 
@@ -17,6 +17,7 @@ from .chunks import Chunks
 from .output import (
     SECONDS,
     aside,
+    count,
     emit,
     json_option,
     open_database,
@@ -65,6 +66,43 @@ def send(
     with open_database(url) as db:
         receipt = db.send(session, body, key=key)
     tell_receipt(receipt, as_json=as_json)
+
+
+@click.command(
+    short_help="Begin a session with a history, or open a deleted one again.",
+    epilog="\b\nExample:\n  snapshotter create ./data chat-42\n"
+    "  snapshotter history ./data chat-42 --json | snapshotter create s3://bucket/agents chat-42 -",
+)
+@url_argument
+@session_argument
+@click.argument("file", type=click.File("rb"), required=False)
+@json_option
+def create(url: str, session: str, file: BinaryIO | None, as_json: bool) -> None:
+    """Create SESSION with the UIMessages in FILE ("-": stdin) as its history, or an empty one.
+
+    FILE holds a JSON array of them, or one a line. A session that exists is left as it is. One that was
+    deleted is opened again; what was sent to it meanwhile is not answered. Else there is no need to create a
+    session: it begins with its first message.
+    """
+    messages = [] if file is None else list(_given_history(file.read()))
+    with open_database(url) as db:
+        db.create(session, messages=messages)
+    if as_json:
+        emit({"session": session, "messages": len(messages)})
+    else:
+        say(f"{session}: created with {count(len(messages), 'message')}")
+
+
+def _given_history(data: bytes) -> Iterator[Any]:
+    if data.lstrip().startswith(b"["):
+        yield from loads(data)
+        return
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            try:
+                yield loads(line)
+            except InvalidValue as error:
+                raise InvalidValue(f"line {number}: {error}") from None
 
 
 def given_message(text: str | None, message: str | None) -> dict[str, Any]:

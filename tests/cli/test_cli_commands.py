@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 from cli_runs import ANSWER, answered, database, jsonl, run
 
-from snapshotter.cli import app, output
+from snapshotter import Database
+from snapshotter.cli import app, check, output
+from snapshotter.errors import Retryable
+from snapshotter.findings import Verdict
+from snapshotter.verify import verify
+from streams.log import Vanished
 
 
 def test_send_prints_a_receipt_that_boot_takes(root: Path) -> None:
@@ -32,6 +37,39 @@ def test_send_takes_a_whole_message(root: Path) -> None:
     message = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "hi"}], "metadata": {"a": 1}}
     assert run("send", root, "s", "--message", json.dumps(message)).code == 0
     assert run("log", root, "s", "in").json["message"] == message
+
+
+def test_create_takes_what_history_prints(root: Path) -> None:
+    answered(root)
+    lines = run("history", root, "s", "--json")
+    told = run("create", root, "copy", "-", stdin=lines.out.encode())
+    assert (told.code, told.out) == (0, "copy: created with 2 messages\n")
+    assert run("history", root, "copy", "--json").lines == lines.lines
+    listed = json.dumps(lines.lines)
+    assert run("create", root, "list", "-", "--json", stdin=listed).json == {"session": "list", "messages": 2}
+    assert run("history", root, "list", "--json").lines == lines.lines
+    again = run("create", root, "copy", "--json")
+    assert (again.code, again.json["error"]) == (2, "refused")
+    assert run("history", root, "copy", "--json").lines == lines.lines
+
+
+def test_create_opens_a_deleted_session_again(root: Path) -> None:
+    answered(root)
+    run("delete", root, "s", "--yes")
+    assert run("create", root, "s").out == "s: created with 0 messages\n"
+    run("send", root, "s", "again")
+    assert [item["ids"] for item in run("boot", root, "s", "--json").json["pending"]] == [[2]]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [('{"role":"user"}\n{', "line 2: not JSON"), ("[1]", "messages[0]"), ("7", "messages[0]")],
+)
+def test_create_names_what_is_no_history(root: Path, given: str, told: str) -> None:
+    found = run("create", root, "s", "-", stdin=given)
+    assert found.code == 2
+    assert told in found.err
+    assert not root.exists() or not [*root.rglob("*.jsonl")]
 
 
 @pytest.mark.parametrize("options", [("--key", "k"), ("--id", "u1")])
@@ -283,6 +321,24 @@ def test_verify_names_what_is_broken(root: Path) -> None:
     assert (found.json["ok"], problem["code"]) == (False, "corrupt")
     assert problem["key"].endswith("-2.jsonl")
     assert "corrupt: out/s/" in run("verify", root).out
+
+
+@pytest.mark.parametrize("error", [Retryable("no room"), Vanished("tidied up")])
+def test_verify_goes_on_where_one_session_could_not_be_checked(
+    root: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        answered(root, name)
+
+    def checked(db: Database, session: str) -> Verdict:
+        if session == "b":
+            raise error
+        return verify(db, session)
+
+    monkeypatch.setattr(check, "verify_session", checked)
+    told = run("verify", root, "--json")
+    assert (told.code, [verdict["ok"] for verdict in told.lines]) == (1, [True, False, True])
+    assert told.lines[1]["problems"] == [{"code": "not-checked", "detail": str(error)}]
 
 
 def test_doctor_trusts_a_folder(root: Path) -> None:
