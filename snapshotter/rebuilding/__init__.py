@@ -8,7 +8,7 @@
 
 The unit of work is `rebuild_some(url, options, sids) -> [Result]`, which any executor can call. What it does
 costs a GET for each object of the logs, and a few more: no index is kept, and none is needed. Reading
-overlaps folding; what is held is three windows of a log, one window of each of the next four sessions, and
+overlaps folding; what is held is three windows of a log, one window of each of the next eight sessions, and
 the newest messages of one session: what is settled leaves memory (`snapshotter.spilling`).
 """
 

@@ -22,10 +22,10 @@ from streams.clock import SystemClock
 
 T = TypeVar("T")
 
-REQUESTS = 16
+REQUESTS = 32
 """Requests in flight at once, where the store is not at hand."""
 
-SESSIONS = 4
+SESSIONS = 8
 """Sessions that are opened ahead."""
 
 _AT_HAND = ("file:", "memory:")
