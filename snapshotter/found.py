@@ -22,7 +22,7 @@ from .core.revive import Plan, Resume
 from .holding import Holder
 
 if TYPE_CHECKING:
-    from streams.store import RequestStats
+    from streams.stats import RequestStats
 
 log = logging.getLogger("snapshotter")
 

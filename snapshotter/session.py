@@ -50,7 +50,7 @@ from .spans import TurnSpan, settling
 from .turn import Turn, why_of
 
 if TYPE_CHECKING:
-    from streams.store import RequestStats
+    from streams.stats import RequestStats
 
     from .spans import BootSpan
 

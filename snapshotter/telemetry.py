@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from streams.clock import Clock
 from streams.errors import Fenced
-from streams.store import RequestStats, Stats
+from streams.stats import RequestStats, Stats
 
 if TYPE_CHECKING:
     from opentelemetry import trace as api

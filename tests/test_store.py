@@ -20,7 +20,8 @@ from streams.errors import (
     Unsupported,
     WrongEndpoint,
 )
-from streams.store import RequestStats, Retries, Store
+from streams.stats import RequestStats
+from streams.store import Retries, Store
 from streams.testing import FakeClock, Fault, FaultyBucket
 
 

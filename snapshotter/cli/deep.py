@@ -27,7 +27,8 @@ from snapshotter.errors import Misconfigured, Unreachable
 from streams import probe
 from streams.buckets.base import Bucket
 from streams.probe import Capabilities
-from streams.store import RequestStats, Store
+from streams.stats import RequestStats
+from streams.store import Store
 from streams.testing.conformance import CHECKS, Check, Connect, Traits
 
 from .grounds import Grounds
