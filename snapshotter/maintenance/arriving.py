@@ -23,14 +23,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
 
 from snapshotter import saving
 from snapshotter.core.inputs import GONE
 from streams import claims, keys
 from streams.buckets.base import Blob
 from streams.codec import decode_segment, encode_segment
-from streams.errors import Corrupt, PreconditionFailed, Refused
+from streams.errors import PreconditionFailed
 from streams.keys import Log
 
 from .bench import Bench
@@ -76,11 +75,11 @@ class Arrival:
         newest = min(name for name in self._objects if name.startswith("in/"))
         there = {name for name in self._there() if not (name.startswith("in/") and name < newest)}
         if SNAPSHOT in there:
-            raise self._exists()
+            raise self._bench.taken("an import")
         if not any(self._is_claimed(which) for which in _LOGS if self._firsts[which] in there) and (
             not set(self._objects) - there or not all(map(self._holds, there))
         ):
-            raise self._exists()
+            raise self._bench.taken("an import")
         return [name for name in self._objects if name not in there or name in self._firsts.values()]
 
     def write(self) -> None:
@@ -119,7 +118,7 @@ class Arrival:
             if not (self._put(first, self._claims[which]) or self._is_claimed(which) or self._holds(first)):
                 if which == "out":
                     self.withdraw()
-                raise self._exists()
+                raise self._bench.taken("an import")
 
     def _is_claimed(self, which: Log) -> bool:
         """Whether an import of this file holds the first place, and has not settled it."""
@@ -133,7 +132,7 @@ class Arrival:
         """Replace a claim, under its ETag, which is that of no other object."""
         name, etags, blob = self._firsts[which], self._bench.etags(), self._claimed(which)
         if blob is None:
-            raise self._exists()
+            raise self._bench.taken("an import")
         key = key_of(self._bench.sid, name)
         if etags == "none":
             self._store.put(key, data, nonce=self._mark)
@@ -142,7 +141,7 @@ class Arrival:
             self._store.put_once(key, data, if_match=saving.match_of(blob.etag, etags), nonce=self._mark)
         except PreconditionFailed:
             if not self._holds(name):  # another import of this very file was faster
-                raise self._exists() from None
+                raise self._bench.taken("an import") from None
 
     def _instead(self, which: Log) -> bytes:
         """What takes the first place of a log where the file has nothing for it."""
@@ -175,7 +174,7 @@ class Arrival:
 
     def _create(self, name: str) -> None:
         if not self._put(name, self._objects[name]) and not self._holds(name):
-            raise self._exists()
+            raise self._bench.taken("an import")
 
     def _put(self, name: str, data: bytes) -> bool:
         """Create the object; False where something else stands there."""
@@ -192,17 +191,6 @@ class Arrival:
         if blob is None or blob.data != self._objects.get(name):
             return False
         return bool(blob.data) or blob.nonce in (None, self._mark)
-
-    def _exists(self) -> Refused:
-        name, url = self._bench.done.session, self._bench.db.url
-        with suppress(Corrupt):  # what stands there may be anything
-            stands = self._bench.snapshot()
-            if stands is not None and stands[1].get("deleted"):
-                return Refused(
-                    f"session {name!r} was deleted at {url}, and an import does not bring it back;"
-                    " `db.create` opens the id again, for something new"
-                )
-        return Refused(f"session {name!r} exists at {url}: an import never changes one")
 
 
 def _end(objects: Mapping[str, bytes], which: Log) -> int:

@@ -7,6 +7,7 @@ so one that is broken off is simply run again. With `dry_run` it does everything
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,7 @@ from snapshotter.spans import at_work
 from snapshotter.windows import windows
 from streams import keys, probe
 from streams.buckets.base import Blob, Entry, Written
-from streams.errors import PreconditionFailed, Unsupported
+from streams.errors import Corrupt, PreconditionFailed, Refused, Unsupported
 from streams.keys import Log
 from streams.log import Place, Vanished
 from streams.places import whole
@@ -92,6 +93,18 @@ class Bench:
         key = keys.snapshot(self.sid)
         blob = self.store.get(key)
         return None if blob is None else (blob, decode(blob.data, key=key, session=self.sid, hydrated=True))
+
+    def taken(self, what: str) -> Refused:
+        """Why `what` ("an import") finds no place under this id."""
+        name, url = self.done.session, self.db.url
+        with suppress(Corrupt):  # what stands there may be anything
+            stands = self.snapshot()
+            if stands is not None and stands[1].get("deleted"):
+                return Refused(
+                    f"session {name!r} was deleted at {url}, and {what} does not bring it back;"
+                    " `create` opens the id again, for something new"
+                )
+        return Refused(f"session {name!r} exists at {url}: {what} never changes one")
 
     def read(self, listed: Iterable[K]) -> Iterator[tuple[K, Blob]]:
         """The objects that were listed, window by window. Raises Vanished where one is gone, or was emptied

@@ -87,7 +87,7 @@ def _fork(bench: Bench, source: str, turn: int | None) -> Done:
     if decided:
         _finish(bench)
     if fence is not None and fence.records[0].get("cause", cause) != cause:
-        raise _exists(bench)  # it was begun as a fork of something else, and is to become that
+        raise bench.taken("a fork")  # it was begun as a fork of something else, and is to become that
     if decided:
         return bench.done
     _copy(bench, copies)
@@ -101,10 +101,6 @@ def _fork(bench: Bench, source: str, turn: int | None) -> Done:
 
 def _nothing_more(_spans: object) -> None:
     """All of the history was read."""
-
-
-def _exists(bench: Bench) -> Refused:
-    return Refused(f"session {bench.done.session!r} exists at {bench.db.url}: a fork never changes one")
 
 
 # -- the source ---------------------------------------------------------------------------------------
@@ -208,11 +204,11 @@ def _begun(bench: Bench) -> Sequence[Place]:
     out, _ = bench.places("out")
     inputs, _ = bench.places("in")
     if bench.store.head(keys.snapshot(bench.sid)) is not None or not all(place.size for place in inputs):
-        raise _exists(bench)  # an input that is empty is an import's claim
+        raise bench.taken("a fork")  # an input that is empty is an import's claim
     if out and _own_fence(bench, out) is None and not _is_claim(bench, out):
-        raise _exists(bench)
+        raise bench.taken("a fork")
     if inputs and not out:
-        raise _exists(bench)
+        raise bench.taken("a fork")
     return out
 
 
@@ -261,7 +257,7 @@ def _claim(bench: Bench) -> None:
     except PreconditionFailed:
         blob = bench.store.get(key)
         if blob is None or blob.data or (blob.nonce or "").startswith(MARK):
-            raise _exists(bench) from None
+            raise bench.taken("a fork") from None
     else:
         bench.awake.check(written.date_ms)
 
@@ -276,7 +272,7 @@ def _fence(bench: Bench, cause: str) -> str:
         key = keys.segment("out", bench.sid, _FENCE)
         written = bench.store.put_once(key, data, if_absent=True, nonce=nonce)
     except PreconditionFailed:
-        raise _exists(bench) from None
+        raise bench.taken("a fork") from None
     bench.awake.check(written.date_ms)
     return nonce
 
@@ -288,10 +284,10 @@ def _keep(bench: Bench, data: bytes) -> None:
     try:
         written = bench.store.put_once(key, data, if_absent=True, nonce=bench.store.clock.token())
     except PreconditionFailed:
-        raise _exists(bench) from None
+        raise bench.taken("a fork") from None
     if newest_deletion(bench) is not None:
         take_back(bench, key, written)
-        raise _exists(bench)
+        raise bench.taken("a fork")
 
 
 def _finish(bench: Bench) -> None:
@@ -300,10 +296,10 @@ def _finish(bench: Bench) -> None:
     key = keys.checkpoint(bench.sid, _NUMBER)
     blob = bench.store.get(key)
     if blob is None or not blob.data:
-        raise _exists(bench)
+        raise bench.taken("a fork")
     decode(blob.data, key=key, session=bench.sid)  # a bit that flipped on its way would stay for good
     if saving.save(bench.store, bench.sid, blob.data, _FENCE, None, bench.etags()) is not None:
         return
     stands = bench.snapshot()
     if stands is None or stands[1].get("deleted"):
-        raise _exists(bench)
+        raise bench.taken("a fork")

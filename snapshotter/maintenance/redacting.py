@@ -66,10 +66,11 @@ def redact(
 ) -> Done:
     """Erase the message with this id, or the one that the large value of this name belongs to.
 
-    A worker that is at work is waited for, as a boot does (`takeover`: not). Raises Busy then, Refused where
-    there is no such message, while a turn is open, or where a hydrate hook has the history (nothing was
-    written then), Unsupported where the store does not replace under If-Match (nor then), Corrupt and
-    NewerVersion where what may name a value cannot be read, and what requests raise; run it again then.
+    A worker that is at work is waited for, as a boot does (not with `takeover` or `dry_run`). Raises Busy
+    then, Refused where there is no such message, while a turn is open, or where a hydrate hook has the
+    history (nothing was written then), Unsupported where the store does not replace under If-Match (nor
+    then), Corrupt and NewerVersion where what may name a value cannot be read, and what requests raise; run
+    it again then.
     """
     if (message_id is None) == (value is None):
         raise InvalidValue("give either the id of a message or the name of a value", path="message_id")
@@ -132,7 +133,12 @@ def _check(bench: Bench) -> None:
 
 def _resting(bench: Bench, takeover: bool) -> Session:
     """The session, which nobody holds and in which no turn is open. Raises Busy, Refused."""
-    session = bench.db.wait_for(bench.done.session, takeover=takeover, limits=Limits(max_backoff=0.0))
+    session = bench.db.wait_for(
+        bench.done.session,
+        takeover=takeover,
+        limits=Limits(max_backoff=0.0),
+        stable_timeout=0.0 if bench.done.dry_run else None,
+    )
     if session.fold.open is not None or session.fold.deleted:
         session.close()
         raise Refused(

@@ -428,7 +428,7 @@ def test_a_fork_that_was_broken_off_is_deleted_wherever_it_was() -> None:
         delete(place.db, "new")
         assert fresh(place).history("new") == [], number
         check(place, "new")
-        with pytest.raises(Refused, match="exists"):
+        with pytest.raises(Refused, match="was deleted"):
             fork(place.db, SID, "new")
         place.db.create("new", messages=[user("x")])
         assert len(fresh(place).history("new")) == 1

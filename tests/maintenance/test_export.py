@@ -106,7 +106,7 @@ def test_a_deleted_id_is_told_as_that_and_what_opens_it(place: Place) -> None:
     file = exported(place)
     delete(place.db, SID)
     before = place.stored("")
-    with pytest.raises(Refused, match=r"was deleted at .* `db\.create` opens the id again"):
+    with pytest.raises(Refused, match=r"was deleted at .* `create` opens the id again"):
         import_(place.db, file)
     assert place.stored("") == before
     place.bucket.put(keys.snapshot(SID), b"broken")

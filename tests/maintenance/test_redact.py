@@ -207,6 +207,16 @@ def test_a_dry_run_writes_nothing(place: Place) -> None:
     assert place.stored("") == before
 
 
+def test_a_dry_run_waits_for_nobody(place: Place) -> None:
+    place.send("u9")
+    with place.db.boot(SID) as worker:
+        first_turn(worker)
+        now = place.clock.monotonic()
+        with pytest.raises(Busy):
+            redact(fresh(place), SID, "a3", dry_run=True)
+        assert place.clock.monotonic() - now < 1.0
+
+
 def test_what_is_not_there(place: Place) -> None:
     before = place.stored("")
     for wrong in ("nobody", ""):
