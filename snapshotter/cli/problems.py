@@ -81,7 +81,9 @@ class Failure:
 def failure_of(error: BaseException) -> Failure:
     """What an exception comes to; one that is nobody's mistake but ours is a `defect`."""
     if isinstance(error, click.Abort):
-        return Failure("interrupted", "interrupted", 130)
+        # It stands for a KeyboardInterrupt, whose notes say what now.
+        hint = next(iter(getattr(error.__cause__, "__notes__", ())), None)
+        return Failure("interrupted", "interrupted", 130, hint)
     if isinstance(error, click.ClickException):
         return Failure("usage", _one_line(error.format_message()), REFUSED, _usage(error))
     if isinstance(error, CutShort):

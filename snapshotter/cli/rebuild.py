@@ -102,7 +102,11 @@ def rebuild(
         raise Refused("--resume needs the --journal of the run that stopped")
     names = [*sessions, *(line.rstrip("\r\n") for line in sessions_from or () if line.strip())]
     chosen = names if sessions or sessions_from is not None else None
-    with _executor(dask_address, ray_address) as executor, _told(as_json) as progress:
+    with (
+        _interruptible(options["journal"]),
+        _executor(dask_address, ray_address) as executor,
+        _told(as_json) as progress,
+    ):
         summary = rebuild_all(
             url,
             allow_unfenced=is_unfenced(),
@@ -124,6 +128,20 @@ def rebuild(
         _sum_up(summary)
     if not summary.ok:
         click.get_current_context().exit(PROBLEM)
+
+
+@contextmanager
+def _interruptible(journal: Path | None) -> Iterator[None]:
+    """Ctrl-C says how the run can go on."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(
+            f"the same command with --journal {journal} --resume goes on there"
+            if journal is not None
+            else "a run with --journal FILE goes on where it was interrupted, with --resume"
+        )
+        raise
 
 
 @contextmanager

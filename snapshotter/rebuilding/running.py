@@ -30,7 +30,7 @@ from streams.clock import SystemClock
 from streams.encryption import Encryption
 from streams.errors import InvalidValue, Misconfigured, Refused, WrongKey
 
-from .executors import Inline, processes
+from .executors import Inline, Processes, processes
 from .exporting import check_apart, check_unused
 from .journal import Journal, Tasks
 from .results import FORMATS, MODES, Format, Mode, Options, Result, Summary
@@ -289,8 +289,9 @@ class _Run:
                     else:
                         self._finished(number, results)
         finally:
-            for future in begun:
-                future.cancel()
+            if not isinstance(executor, Processes):  # which ends by itself
+                for future in begun:
+                    future.cancel()
 
     def _finished(self, number: int, results: list[Result]) -> None:
         if self._journal is not None:
