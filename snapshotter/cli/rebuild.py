@@ -95,6 +95,8 @@ def rebuild(
     """
     if compare + write + (export is not None) > 1:
         raise click.UsageError("one of --compare, --write and --export, and no two of them")
+    if options["replace_unreadable"] and not write:
+        raise click.UsageError("--replace-unreadable needs --write: nothing else replaces snapshots")
     mode = "write" if write else "compare"
     if export is not None:
         mode, options["format"], options["dest"] = "export", export[0], store_url(export[1])
@@ -207,13 +209,19 @@ def _tell(result: Result) -> None:
 
 def _sum_up(summary: Summary) -> None:
     told = ", ".join(f"{number:,} {status}" for status, number in sorted(summary.statuses.items()))
-    rate = (summary.sessions - summary.resumed) / max(summary.seconds, 0.001)
     say(f"{count(summary.sessions, 'session')}: {told or 'nothing to do'}")
     if summary.resumed:
-        say(f"{count(summary.resumed, 'session')} done by an earlier run")
-    sums = summary.sums
+        say(f"{count(summary.resumed, 'session')} done by an earlier run, which all numbers include")
+    sums, own = summary.sums, summary.sessions - summary.resumed
+    rate = f", {own / max(summary.seconds, 0.001):,.1f} sessions a second" if own else ""
     say(
         f"{count(sums['messages'], 'message')}, {count(sums['records'], 'record')}, "
         f"{count(sums['segments'], 'segment')}; {count(sums['requests'], 'request')}, "
-        f"{sums['bytes']:,} bytes; {summary.seconds:.1f} s, {rate:,.0f} sessions a second"
+        f"{sums['bytes']:,} bytes; {summary.seconds:.1f} s{rate}"
     )
+    if any(result.replaceable for result in summary.problems):
+        say(
+            "hint: where a snapshot cannot be read and the logs are whole, --write --replace-unreadable "
+            "writes a new one in its place",
+            err=True,
+        )

@@ -99,6 +99,18 @@ def check_unused(dest: str) -> None:
             )
 
 
+def tidy(dest: str) -> None:
+    """Where `dest` is a folder that holds nothing but an export, remove the lock files that its bucket left
+    there. It makes them anew where it needs them, and nobody else writes these parts."""
+    parts = urlsplit(dest)
+    folder = Path(unquote(parts.path))
+    with suppress(OSError):  # housekeeping; the folder may be another machine's
+        if parts.scheme == "file" and {path.name for path in folder.iterdir()} == {".snapshotter", *TABLES}:
+            for lock in folder.glob(".snapshotter/*.lock"):
+                lock.unlink()
+            (folder / ".snapshotter").rmdir()
+
+
 def _place(url: str) -> tuple[str, tuple[str, ...]]:
     """The store that a URL names, and the path in it. One bucket is one store, whichever driver opens it."""
     parts = urlsplit(url)

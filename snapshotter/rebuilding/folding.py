@@ -88,6 +88,7 @@ class Work:
         self._first: list[Parcel] = []
         self._rest: Iterator[Parcel] = iter(())
         self._error: Exception | None = None
+        self._unreadable: Damaged | None = None  # the snapshot, where the logs are whole
         self._spill = Spill()  # of the fold under way
 
     def start(self) -> Work:
@@ -276,9 +277,9 @@ class Work:
             raise Gap(text, log="out", missing=missing)
 
     def _compared(self, found: Opened, rebuilt: _Rebuilt) -> Result:
-        problem = found.problem or rebuilt.problem
-        if problem is not None:
-            raise problem
+        self._unreadable = found.problem or rebuilt.problem
+        if self._unreadable is not None:
+            raise self._unreadable
         if found.document is None:
             return self._result("unsaved", found, rebuilt)
         if rebuilt.different is None:
@@ -302,9 +303,9 @@ class Work:
     # -- writing ----------------------------------------------------------------------------------------
 
     def _write(self, found: Opened, base: Document | None, rebuilt: _Rebuilt, ahead: Ahead) -> Result:
-        problem = found.problem or rebuilt.problem
-        if problem is not None and not self._options.replace_unreadable:
-            raise problem
+        self._unreadable = found.problem or rebuilt.problem
+        if self._unreadable is not None and not self._options.replace_unreadable:
+            raise self._unreadable
         rest = rebuilt.rest
         if rest is None:
             return self._result("unsaved" if found.document is None else "newer", found, rebuilt)
@@ -358,6 +359,7 @@ class Work:
             requests=cost.requests,
             error=type(error).__name__,
             detail=str(error),
+            replaceable=error is self._unreadable,
         )
 
 

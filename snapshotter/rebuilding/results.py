@@ -65,7 +65,8 @@ class Result:
     `base`: `first` where the logs were read from their first record, `deletion` where they begin with the
     session's deletion, else `checkpoint`. `cursor`: the out id that was rebuilt up to, `inputs` the newest
     input read, `stored` the snapshot's cursor, None where there was none. `bytes` and `requests` are what
-    this cost, both ways.
+    this cost, both ways. `replaceable`: of one that failed, its snapshot alone is at fault, and its logs are
+    whole: `write` with `replace_unreadable` replaces it.
     """
 
     session: str
@@ -84,6 +85,7 @@ class Result:
     differences: tuple[dict[str, Any], ...] = ()
     error: str = ""
     detail: str = ""
+    replaceable: bool = False
 
     @property
     def ok(self) -> bool:
@@ -91,7 +93,11 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """All that says something, as JSON."""
-        found = {name: value for name, value in asdict(self).items() if value not in ("", (), None)}
+        found = {
+            name: value
+            for name, value in asdict(self).items()
+            if value not in ("", (), None) and value is not False
+        }
         return {**found, "differences": list(self.differences)} if self.differences else found
 
     @classmethod
@@ -152,7 +158,7 @@ class Summary:
             "seconds": round(self.seconds, 3),
             "statuses": dict(self.statuses),
             **{name: self.sums[name] for name in _SUMMED},
-            "failures": [
+            "problems": [
                 {"session": r.session, "status": r.status, "error": r.error, "detail": r.detail}
                 for r in self.problems
             ],

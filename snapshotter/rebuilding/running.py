@@ -31,7 +31,7 @@ from streams.encryption import Encryption
 from streams.errors import InvalidValue, Misconfigured, Refused, WrongKey
 
 from .executors import Inline, Processes, processes
-from .exporting import check_apart, check_unused
+from .exporting import check_apart, check_unused, tidy
 from .journal import Journal, Tasks
 from .results import FORMATS, MODES, Format, Mode, Options, Result, Summary
 from .working import rebuild_some
@@ -100,7 +100,7 @@ def rebuild(
     url = Path(url).absolute().as_uri() if isinstance(url, os.PathLike) else url
     options = _options(mode, format, dest, replace_unreadable, sizes)
     options = replace(options, allow_unfenced=allow_unfenced)
-    asked = _Asked(None if sessions is None else list(sessions), prefix, since, chunk, _jobs(jobs))
+    asked = _asked(sessions, prefix, since, chunk, jobs)
     if resume and journal is None:
         raise Refused("resume needs the journal of the run that is to be resumed")
     clock = SystemClock()
@@ -126,6 +126,8 @@ def rebuild(
                 call = partial(call, encryption=encryption)
             run = _Run(call, asked.jobs, kept, progress or _untold, summary)
             run.all(tasks, executor)
+        if options.dest:
+            tidy(options.dest)
         span.summed(summary)
     _check_keys(summary)
     summary.seconds = clock.monotonic() - began
@@ -141,6 +143,8 @@ def _options(
         raise Refused(f"unknown format {kind!r}: {' or '.join(FORMATS)}")
     if (mode == "export") != (dest is not None):
         raise Refused("an export needs a dest, and nothing else takes one")
+    if replace_unreadable and mode != "write":
+        raise Refused("replace_unreadable is of the mode write: nothing else replaces snapshots")
     if isinstance(dest, os.PathLike):
         dest = Path(dest).absolute().as_uri()
     return Options(mode, None, replace_unreadable, kind, dest or "", sizes)
@@ -157,10 +161,20 @@ def _check_travels(encryption: Encryption) -> None:
         ) from error
 
 
-def _jobs(jobs: int | None) -> int:
-    if jobs is not None and (type(jobs) is not int or jobs < 1):
-        raise InvalidValue("jobs is a number of processes, 1 or more", path="jobs")
-    return jobs or os.cpu_count() or 1
+def _asked(
+    sessions: Iterable[str] | None, prefix: str, since: int | None, chunk: int | None, jobs: int | None
+) -> _Asked:
+    names = None if sessions is None else list(sessions)
+    if isinstance(sessions, str) or not all(isinstance(name, str) for name in names or ()):
+        raise InvalidValue("sessions is a list of ids: sessions=[id]", path="sessions")
+    if not isinstance(prefix, str):
+        raise InvalidValue("prefix is what ids begin with, one text", path="prefix")
+    if since is not None and type(since) is not int:
+        raise InvalidValue("since is a time in epoch ms, an int", path="since")
+    for name, number, of in (("jobs", jobs, "processes"), ("chunk", chunk, "sessions")):
+        if number is not None and (type(number) is not int or number < 1):
+            raise InvalidValue(f"{name} is a number of {of}, 1 or more", path=name)
+    return _Asked(names, prefix, since, chunk, jobs or os.cpu_count() or 1)
 
 
 def _store_date(db: Database) -> int | None:

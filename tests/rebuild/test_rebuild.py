@@ -15,7 +15,7 @@ import snapshotter
 from snapshotter import windows
 from snapshotter.database import Database
 from snapshotter.database import open as open_database
-from snapshotter.errors import Misconfigured, Refused
+from snapshotter.errors import InvalidValue, Misconfigured, Refused
 from snapshotter.rebuilding import Options, Result, rebuild_some, working
 from streams import keys
 
@@ -157,9 +157,26 @@ def test_a_damaged_snapshot_is_replaced_only_when_asked_for(root: Path, db: Data
     for mode in ("compare", "write"):
         (result,) = rebuild_some(root.as_uri(), Options(mode), ["chat-000050"])
         assert (result.status, result.error) == ("failed", "Corrupt")
+        assert result.replaceable
+        assert Result.of(result.to_json()) == result
     options = Options("write", replace_unreadable=True)
     assert rebuild_some(root.as_uri(), options, ["chat-000050"])[0].status == "written"
     assert rebuild_some(root.as_uri(), Options(), ["chat-000050"])[0].status == "same"
+
+
+def test_a_snapshot_is_not_called_replaceable_where_its_log_is_damaged_as_well(
+    root: Path, db: Database
+) -> None:
+    key = keys.snapshot("chat-000050")
+    blob = db.store.get(key)
+    assert blob is not None
+    db.store.put(key, blob.data[:-30])
+    path = sorted((root / "out" / "chat-000050").iterdir())[0]
+    path.write_bytes(path.read_bytes()[:-9])
+    (result,) = rebuild_some(root.as_uri(), Options(), ["chat-000050"])
+    assert (result.status, result.error) == ("failed", "Corrupt")
+    assert not result.replaceable
+    assert "replaceable" not in result.to_json()
 
 
 def test_a_newer_releases_snapshot_is_never_touched(root: Path, db: Database) -> None:
@@ -168,6 +185,7 @@ def test_a_newer_releases_snapshot_is_never_touched(root: Path, db: Database) ->
     options = Options("write", replace_unreadable=True)
     (result,) = rebuild_some(root.as_uri(), options, ["chat-000050"])
     assert (result.status, result.error) == ("failed", "NewerVersion")
+    assert not result.replaceable
     found = db.store.get(key)
     assert found is not None
     assert found.data == b'{"version":99}'
@@ -228,6 +246,7 @@ def test_what_concerns_the_whole_store_ends_the_run(seaweed: Any, monkeypatch: p
         {"dest": "memory://x"},
         {"jobs": 0},
         {"resume": True},
+        {"replace_unreadable": True},
     ],
 )
 def test_what_means_nothing_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
@@ -240,3 +259,24 @@ def test_an_empty_root_is_no_problem(tmp_path: Path) -> None:
     assert (summary.ok, summary.sessions) == (True, 0)
     with folder(tmp_path / "nothing") as db:
         assert list(db.sessions()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("sessions", "s-0", "sessions is a list of ids"),
+        ("sessions", b"s-0", "sessions is a list of ids"),
+        ("sessions", ["s-0", 1], "sessions is a list of ids"),
+        ("prefix", ["a", "b"], "prefix is what ids begin with"),
+        ("since", 1.7e12, "since is a time in epoch ms"),
+        ("since", "24h", "since is a time in epoch ms"),
+        ("chunk", 0, "chunk is a number of sessions, 1 or more"),
+        ("jobs", "2", "jobs is a number of processes, 1 or more"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_its_name(
+    tmp_path: Path, name: str, value: Any, wanted: str
+) -> None:
+    with pytest.raises(InvalidValue, match=wanted) as caught:
+        snapshotter.rebuild(tmp_path, **{name: value})
+    assert caught.value.path == name

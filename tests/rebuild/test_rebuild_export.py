@@ -63,6 +63,7 @@ def test_every_message_and_every_session_is_one_row(root: Path, db: Database, ki
     assert {tuple(row) for row in messages} == {MESSAGES}
     assert {tuple(row) for row in sessions} == {SESSIONS}
     assert len(sessions) == 60
+    assert {path.name for path in dest.iterdir()} == {"messages", "sessions"}  # no lock of the bucket's
     for row in sessions:
         history = db.peek(row["session"]).messages
         own = sorted((r for r in messages if r["session"] == row["session"]), key=lambda r: r["position"])
@@ -97,6 +98,15 @@ def test_other_things_at_the_place_are_no_parts(root: Path) -> None:
     (dest / "messages" / "README.txt").write_text("what these tables are")
     (dest / "notes.txt").write_text("mine")
     assert snapshotter.rebuild(root, mode="export", dest=dest, jobs=1).ok
+    assert (dest / ".snapshotter").is_dir()  # may be somebody else's
+
+
+def test_what_is_no_lock_file_stays(root: Path) -> None:
+    dest = root.parent / "tables"
+    (dest / ".snapshotter").mkdir(parents=True)
+    (dest / ".snapshotter" / "1-2-x.tmp").touch()  # somebody is writing
+    assert snapshotter.rebuild(root, mode="export", dest=dest, jobs=1).ok
+    assert [path.name for path in (dest / ".snapshotter").iterdir()] == ["1-2-x.tmp"]
 
 
 def test_a_run_that_is_resumed_writes_over_its_own_parts(root: Path) -> None:
