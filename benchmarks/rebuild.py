@@ -39,7 +39,7 @@ from snapshotter.core.fold import Fold
 from snapshotter.core.snapshot import restore
 from snapshotter.database import Database
 from snapshotter.rebuilding import Options, rebuild, rebuild_some
-from snapshotter.rebuilding.executors import Inline, processes
+from snapshotter.rebuilding.executors import Inline, Processes
 from snapshotter.rebuilding.threads import REQUESTS, PooledClock, Reader, is_at_hand
 from snapshotter.rebuilding.threads import SESSIONS as SESSIONS_AHEAD
 from snapshotter.shelf import inline
@@ -170,7 +170,7 @@ def run() -> list[Table]:
 
 def _measured(url: str, jobs: int) -> tuple[float, ...]:
     names = [make_corpus.name(number) for number in range(SESSIONS)]
-    with Inline() if jobs == 1 else processes(jobs) as executor:
+    with Inline() if jobs == 1 else Processes(jobs) as executor:
         summary = rebuild(url, sessions=names, chunk=CHUNK, executor=executor)
         assert summary.ok, summary.problems
         taken = rounds(

@@ -49,7 +49,7 @@ import s3_server
 from corpus_work import Stored, opened, wait_for
 
 from snapshotter.rebuilding import Summary, rebuild
-from snapshotter.rebuilding.executors import Inline, processes
+from snapshotter.rebuilding.executors import Inline, Processes
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class Check:
         self._names = [plan.name for plan in self._plans]
         self._saved = [plan.name for plan in self._plans if plan.saved]
         self._before: dict[str, Stored] = {}
-        self._others: Executor = Inline() if asked.jobs == 1 else processes(asked.jobs)
+        self._others: Executor = Inline() if asked.jobs == 1 else Processes(asked.jobs)
         self.report = Report(asked.store, asked.sessions, asked.seed, asked.jobs)
 
     def run(self) -> Report:
@@ -190,7 +190,7 @@ class Check:
         asked = self._asked
         self._each(corpus_work.forget, list(self._before))
         visited = _dealt(self._names, asked.workers)
-        with processes(asked.workers) as pool:
+        with Processes(asked.workers) as pool:
             running = [
                 pool.submit(corpus_work.answering, asked.url, asked.seed, number, names, self._folder)
                 for number, names in enumerate(visited)

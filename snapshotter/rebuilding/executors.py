@@ -19,6 +19,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from multiprocessing.connection import Connection
+from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,9 +44,17 @@ class Inline(Executor):
 
 
 class Processes(ProcessPoolExecutor):
-    """Processes that no SIGINT reaches: what is begun while it is blocked has it blocked for good. One that
-    comes meanwhile is this process's own, and waits. Do not cancel its futures: a pool that breaks may
-    stumble over one, and say so on stderr (Python 3.11)."""
+    """Processes of this machine, each begun afresh: a fork would copy locks that threads hold. Where a `with`
+    is left by an exception they end at once, whatever they are at.
+
+    No SIGINT reaches them: what is begun while it is blocked has it blocked for good. One that comes
+    meanwhile is this process's own, and waits. Do not cancel futures: a pool that breaks may stumble over
+    one, and say so on stderr (Python 3.11)."""
+
+    def __init__(self, jobs: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        told, self._teller = context.Pipe(duplex=False)
+        super().__init__(jobs, mp_context=context, initializer=_end_with_parent, initargs=(told,))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -54,23 +63,12 @@ class Processes(ProcessPoolExecutor):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-
-@contextmanager
-def processes(jobs: int) -> Iterator[Processes]:
-    """Processes of this machine, each begun afresh: a fork would copy locks that threads hold. With an
-    exception they end at once, whatever they are at."""
-    context = multiprocessing.get_context("spawn")
-    told, teller = context.Pipe(duplex=False)
-    pool = Processes(jobs, mp_context=context, initializer=_end_with_parent, initargs=(told,))
-    try:
-        yield pool
-    except BaseException:
-        teller.close()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-        teller.close()
-        told.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._teller.close()
+        self.shutdown(cancel_futures=kind is not None)
 
 
 def _end_with_parent(told: Connection) -> None:

@@ -55,8 +55,8 @@ class Journal:
     @classmethod
     def resume(cls, path: Path, head: dict[str, Any]) -> Journal:
         """One that is there. `head`: what is asked for now, which has to be what it says, but for the
-        cut-off, which is the first run's. Raises Refused where there is none, it is no journal, or another
-        run's, Corrupt for one that is damaged."""
+        cut-off and a `since` that is later (as 24 hours ago is, by then), which are the first run's. Raises
+        Refused where there is none, it is no journal, or another run's, Corrupt for one that is damaged."""
         try:
             lines, whole = _lines(path)
         except FileNotFoundError:
@@ -66,6 +66,9 @@ class Journal:
         if not lines or lines[0].get("rebuild") != VERSION:
             raise Refused(f"{path} is no journal of a rebuild that this release can read")
         asked = {"rebuild": VERSION, **head, "until_ms": lines[0].get("until_ms")}
+        since, first = head.get("since"), lines[0].get("since")
+        if since is not None and type(first) is int and since > first:
+            asked["since"] = first
         wrong = [name for name in {**lines[0], **asked} if lines[0].get(name) != asked.get(name)]
         if wrong:
             raise Refused(f"{path} is of a run that asked for something else: {', '.join(sorted(wrong))}")

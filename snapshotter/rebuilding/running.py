@@ -30,7 +30,7 @@ from streams.clock import SystemClock
 from streams.encryption import Encryption
 from streams.errors import InvalidValue, Misconfigured, Refused, WrongKey
 
-from .executors import Inline, Processes, processes
+from .executors import Inline, Processes
 from .exporting import check_apart, check_unused, tidy
 from .journal import Journal, Tasks
 from .results import FORMATS, MODES, Format, Mode, Options, Result, Summary
@@ -119,6 +119,7 @@ def rebuild(
         with _journal(journal, resume, url, options, asked) as kept:
             if kept is not None:
                 options = replace(options, until_ms=kept.head["until_ms"])
+                asked = replace(asked, since=kept.head["since"])
             summary = Summary(mode, options.until_ms)
             tasks = _planned(db, asked, kept)
             call = partial(rebuild_some, url, options)
@@ -262,7 +263,7 @@ class _Run:
 
     def _local(self, left: Tasks) -> None:
         lost: Tasks = {}
-        with processes(min(self._jobs, len(left) or 1)) as pool:
+        with Processes(min(self._jobs, len(left) or 1)) as pool:
             for number, error in self._through(pool, left, 2 * self._jobs):
                 if isinstance(error, BrokenExecutor):
                     lost[number] = left[number]
@@ -270,7 +271,7 @@ class _Run:
                     self._failed(number, left[number], error)
         while lost:
             # One process died, and with it the pool. One by one it shows whose task it was.
-            with processes(1) as pool:
+            with Processes(1) as pool:
                 for number in list(lost):
                     sessions = lost.pop(number)
                     died = [e for _, e in self._through(pool, {number: sessions}, 1)]

@@ -139,6 +139,20 @@ def test_another_runs_journal_is_refused(root: Path, tmp_path: Path) -> None:
             Journal.resume(path, {})
 
 
+def test_since_is_the_first_runs_where_it_has_become_later(root: Path, db: Database, tmp_path: Path) -> None:
+    journal, since = tmp_path / "run.jsonl", max(info.modified_ms or 0 for info in db.sessions()) + 1
+    turns(db, "late", 1)
+    assert snapshotter.rebuild(root, jobs=1, journal=journal, since=since).sessions == 1
+    with pytest.raises(Refused, match="something else: since"):
+        snapshotter.rebuild(root, jobs=1, journal=journal, since=since - 1, resume=True)
+    with pytest.raises(Refused, match="something else: since"):
+        snapshotter.rebuild(root, jobs=1, journal=journal, resume=True)
+    later = since + 3_600_000
+    assert snapshotter.rebuild(root, jobs=1, journal=journal, since=later, resume=True).resumed == 1
+    journal.write_bytes(journal.read_bytes().splitlines(keepends=True)[0])  # the plan was not made any more
+    assert snapshotter.rebuild(root, jobs=1, journal=journal, since=later, resume=True).sessions == 1
+
+
 @pytest.mark.parametrize(
     ("line", "there", "instead"),
     [
