@@ -8,12 +8,12 @@ where something does not fit is it looked at again, since a listing may be older
     ... or was taken of another out log               `lastOutFirst` against the listing; the chain of nonces
     the in log lost its newest inputs                 the listing's newest id, or the receipt's key and body
     a stray key stands far above the in log           the two newest ids
-    a deletion came between the readings of the logs  a turn's input is one that it has emptied
+    a deletion came between the readings of the logs  an input is there that it has emptied
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,11 +132,7 @@ def check_receipt(snapshot: Stored, record: Record) -> None:
         )
 
 
-def takes_deleted(tail: Sequence[Record], inputs: Iterable[Record]) -> bool:
-    """Whether a record of the out log takes an input of which a deletion left nothing but its place."""
-    emptied = {record["id"] for record in inputs if record.get("kind") == GONE}
-    return bool(emptied) and any(
-        not emptied.isdisjoint(n for n in record["inputs"] if type(n) is int)
-        for record in tail
-        if type(record.get("inputs")) is list
-    )
+def is_emptied(inputs: Iterable[Record], applied: int) -> bool:
+    """Whether a deletion left of one of these inputs nothing but its place, and the snapshot does not count
+    it as applied."""
+    return any(record["id"] > applied and record.get("kind") == GONE for record in inputs)

@@ -17,7 +17,7 @@ overwritten.
 The readings are not one instant. Whenever one lacks what another speaks of, it is made again: the in log
 where the out log or the snapshot names a newer input, the out log where the snapshot stands at a later
 place; a listed object that is gone, or a value that went with what named it, starts the boot again, and so
-does, once, a turn whose question a deletion took away meanwhile. A log that does not reach down to the
+does, once, an input that a deletion took away meanwhile. A log that does not reach down to the
 snapshot may have been trimmed: the newest checkpoint above it takes its place. What is not there then is
 missing.
 """
@@ -44,10 +44,10 @@ from .agreeing import (
     Stored,
     check_newest,
     check_receipt,
+    is_emptied,
     misfit,
     newest_inputs,
     receipt_gap,
-    takes_deleted,
 )
 from .core import reach
 from .core.calls import Message
@@ -72,8 +72,8 @@ class Loaded:
     `held`: they hold all of it, so that the cursor may move up to here. `watched`: seconds for which the
     reader has seen the log end here. `stored_turn`: the last turn of the stored snapshot; `behind`: bytes of
     out log, and of values, that stand behind it. `listed`: the in log was, so nothing stands behind what was
-    read of it; `just_sent`: else, that the receipt's input came a moment ago. `emptied`: a turn took an
-    input that a deletion has emptied, and the log as it was read says nothing of that deletion."""
+    read of it; `just_sent`: else, that the receipt's input came a moment ago. `emptied`: a deletion has
+    emptied an input, and the log as it was read says nothing of that deletion."""
 
     fold: Fold
     position: Cursor
@@ -124,6 +124,7 @@ class _Asked:
     capabilities: bool
     hydrate: Hydrator | None
     window: int | None
+    leave: values.Leave = ()
 
 
 @dataclass(slots=True)
@@ -156,6 +157,9 @@ def load(
     """
     asked = _Asked(store, sid, receipt, capabilities, hydrate, window)
     for attempt in range(1, _ATTEMPTS + 1):
+        if attempt == _ATTEMPTS:
+            # Nobody will bring it: an input whose message is not there stays owed, and keeps no other.
+            asked = replace(asked, leave=values.ABSENT)
         try:
             loaded = _load(asked)
             if attempt > 1 or not loaded.emptied:
@@ -253,7 +257,7 @@ def _loaded(asked: _Asked, first: _First, snapshot: Stored, hydration: Hydration
     wants_tail = bool(first.out.above(cursor.id)) or snapshot.problem is not None
     calls: list[Callable[[], Any]] = []
     missing = list(islice(snapshot.wants(newest, (r["id"] for r in first.inputs)), 1))
-    calls.append(partial(read_wanted, store, sid, snapshot, newest, first.inputs))
+    calls.append(partial(read_wanted, store, sid, snapshot, newest, first.inputs, asked.leave))
     if wants_tail:
         calls.append(partial(_read_tail, store, sid, cursor, first.out, snapshot.problem))
         if not listed_in:
@@ -266,14 +270,15 @@ def _loaded(asked: _Asked, first: _First, snapshot: Stored, hydration: Hydration
         tail = found[1] if wants_tail else tail
         if wants_tail and not listed_in:
             newest = check_newest(store, sid, snapshot, found[2])
-            first.inputs += read_wanted(store, sid, snapshot, newest, first.inputs)
-    fold = _fold(store, sid, snapshot, shelf, first.inputs, tail, hydration)
+            first.inputs += read_wanted(store, sid, snapshot, newest, first.inputs, asked.leave)
+    with values.folding(sid):
+        fold = _fold(asked, snapshot, shelf, first.inputs, tail, hydration)
     loaded = _described(first, snapshot, tail, fold, hydration)
     loaded.listed, loaded.just_sent = listed_in or wants_tail, first.just_sent
     apart = [r for r in (*tail.records, *first.inputs) if "kind" not in r or r["id"] > snapshot.applied]
     loaded.behind = sum(place.size for place in tail.listing.above(cursor.id))
     loaded.behind += sum(map(values.size_of, apart))
-    loaded.emptied = not fold.deleted and takes_deleted(tail.records, first.inputs)
+    loaded.emptied = not fold.deleted and is_emptied(first.inputs, snapshot.applied)
     return loaded
 
 
@@ -347,8 +352,7 @@ def _read_tail(store: Store, sid: str, cursor: Cursor, listing: Listing, problem
 
 
 def _fold(
-    store: Store,
-    sid: str,
+    asked: _Asked,
     snapshot: Stored,
     shelf: Shelf,
     inputs: list[Record],
@@ -374,5 +378,6 @@ def _fold(
             if gap.log != "in" or attempt == _ATTEMPTS:
                 raise
             attempt += 1
+            store, sid = asked.store, asked.sid
             newest = check_newest(store, sid, snapshot, newest_inputs(store, sid))
-            inputs += read_wanted(store, sid, snapshot, newest, inputs)
+            inputs += read_wanted(store, sid, snapshot, newest, inputs, asked.leave)

@@ -138,16 +138,15 @@ def append(store: Store, sid: str, record: Record, limit: int = DEFAULT.value) -
     apart. Raises Conflict, TooLarge."""
     apart: list[tuple[Record, list[tuple[Record, bytes]]]] = []
     own_keys, digest = set(keys_of(record)), body_hash(record)
-    repeated = False
+    first: list[Record] = []  # the input that this one repeats
 
     def check(recent: list[Record]) -> int | None:
-        nonlocal repeated
         conflict = None
-        for other in values.fill(store, sid, values.known(recent, record), lenient=True):
+        for other in values.fill(store, sid, values.known(recent, record), leave=values.UNREADABLE):
             if not own_keys.intersection(keys_of(other)):
                 continue
             if body_hash(other) == digest:
-                repeated = True
+                first[:] = [other]
                 return int(other["id"])
             conflict = int(other["id"]) if conflict is None else conflict
         if conflict is not None:
@@ -165,9 +164,12 @@ def append(store: Store, sid: str, record: Record, limit: int = DEFAULT.value) -
         return apart[0][0] | own
 
     number = log.append_input(store, sid, build, check=check if own_keys else None)
-    for ref, data in apart[0][1] if apart else ():
+    stored = apart[0][1] if apart else []
+    if first and values.is_apart(first[0]):  # whoever sent it first may have died before it saw to that
+        stored = [(first[0]["ref"], values.encoded(first[0]["message"]))]
+    for ref, data in stored:
         values.confirm(store, sid, "in", ref, data)
-    return number, repeated
+    return number, bool(first)
 
 
 def create(session: Session, messages: list[Message], state: dict[str, Any] | None) -> None:

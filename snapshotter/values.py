@@ -14,7 +14,8 @@ A value that is not there is Missing, one that is not what its name and its refe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -28,12 +29,16 @@ from streams.packing import encode_line
 from streams.records import Record
 from streams.store import Store
 
-from .core.apart import Apart, Ref, held_apart, ref_in
+from .core.apart import Apart, Ref, Unread, held_apart, ref_in
 from .core.calls import Message
 from .core.shapes import is_ref
 
 _LISTS = ("history", "context")  # the controls that have a list of messages
 _HELD = ("chunk", "message")
+
+Leave = tuple[type[Exception], ...]
+ABSENT: Leave = (Missing,)
+UNREADABLE: Leave = (Damaged, AccessDenied)
 
 
 def name_of(data: bytes, nonce: str) -> str:
@@ -117,7 +122,7 @@ def read(store: Store, sid: str, ref: Ref) -> Any:
     key = keys.value(sid, ref["key"])
     blob = store.get(key)
     if blob is None or not blob.data:
-        raise Missing(f"the value {key} is not there, and something refers to it", key=key)
+        raise _missing(key)
     if len(blob.data) != ref["bytes"] or not is_named(blob.data, ref["key"]):
         raise Corrupt(f"the value {key} is not what its name says", key=key, offset=0)
     try:
@@ -126,15 +131,19 @@ def read(store: Store, sid: str, ref: Ref) -> Any:
         raise Corrupt(f"the value {key} is not JSON ({error})", key=key, offset=error.pos) from error
 
 
+def _missing(key: str) -> Missing:
+    return Missing(f"the value {key} is not there, and something refers to it", key=key)
+
+
 def is_named(data: bytes, name: str) -> bool:
     """True when a name is of these bytes."""
     return name.startswith(hashlib.sha256(data).hexdigest())
 
 
-def fill(store: Store, sid: str, records: Sequence[Record], *, lenient: bool = False) -> list[Record]:
-    """The records with what their references stand for put in its place; `ref` stays beside it. `lenient`:
-    a record whose value is missing or corrupt, or that the caller may not read, is left as it is."""
-    calls = [partial(_filled, store, sid, record, lenient) for record in records if refers(record)]
+def fill(store: Store, sid: str, records: Sequence[Record], *, leave: Leave = ()) -> list[Record]:
+    """The records with what their references stand for put in its place; `ref` stays beside it. A record
+    whose value cannot be read is left as it is where that is one of the errors to `leave`."""
+    calls = [partial(_filled, store, sid, record, leave) for record in records if refers(record)]
     if not calls:
         return list(records)
     found = {record["id"]: record for record in store.gather(calls)}
@@ -155,6 +164,11 @@ def known(records: Sequence[Record], own: Record) -> list[Record]:
         return {**record, "message": message} if is_same else record
 
     return [with_own(record) for record in records]
+
+
+def is_apart(record: Record) -> bool:
+    """Whether a record's message is stored apart, and was put back."""
+    return held_apart(record) == "message" and "message" in record and is_ref(record["ref"])
 
 
 def without_refs(record: Record) -> Record:
@@ -185,16 +199,23 @@ def _listed(record: Record) -> list[Any]:
     return messages if isinstance(messages, list) else []
 
 
-def _filled(store: Store, sid: str, record: Record, lenient: bool) -> Record:
+def _filled(store: Store, sid: str, record: Record, leave: Leave) -> Record:
     try:
         held = held_apart(record)
         if held is not None:
             return {**record, held: read(store, sid, record["ref"])}
         return {**record, "messages": Shelved(store, sid).messages(record["messages"])}
-    except (Damaged, AccessDenied):
-        if lenient:
-            return record
-        raise
+    except leave:
+        return record
+
+
+@contextmanager
+def folding(sid: str) -> Iterator[None]:
+    """What the fold needs, and was not put back, is Missing here."""
+    try:
+        yield
+    except Unread as error:
+        raise _missing(keys.value(sid, error.key)) from error
 
 
 class Shelved:

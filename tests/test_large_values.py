@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from snapshotter import AccessDenied, Conflict, Corrupt, InvalidValue, Missing, 
 from snapshotter.core.blocks import Sizes
 from snapshotter.core.contract import fold_records
 from snapshotter.errors import Refused
+from snapshotter.maintenance import delete
 from snapshotter.verify import verify
 from streams.records import LIMIT
 from streams.testing.faults import Fault
@@ -24,6 +25,10 @@ SIZES = Sizes(inline=1_000, tail=6_000, turns=6, value=1_000)
 LARGE = "r" * 1_500
 
 ROOMY = replace(SIZES, inline=6_000)
+
+
+class Died(BaseException):
+    """The process ends here."""
 
 
 @pytest.fixture
@@ -205,7 +210,7 @@ def test_a_message_that_is_known_by_its_hash_is_not_read(place: Place) -> None:
     place.db.send(SID, user("u1", LARGE))
     place.bucket.calls.clear()
     place.db.send(SID, user("u1", LARGE))
-    assert [c.key for c in place.bucket.calls if c.key.startswith("values/")] == []
+    assert [c.verb for c in place.bucket.calls if c.key.startswith("values/")] == ["head"]  # it is there
 
 
 def test_a_message_above_the_limit_is_refused_before_anything_is_written(place: Place) -> None:
@@ -309,14 +314,78 @@ def lose(place: Place, how: str) -> Iterator[type[Exception]]:
 
 @pytest.mark.parametrize("how", ["gone", "empty", "flipped"])
 def test_a_value_that_is_lost_is_told_by_its_name(place: Place, how: str) -> None:
-    place.db.send(SID, user("u1", LARGE))
+    receipt = place.db.send(SID, user("u1", LARGE))
     (key,) = values(place)
     (kind,) = lose(place, how)
-    for read in (place.db.peek, place.db.history, lambda s: list(place.db.records(s, "in"))):
+    reads: list[Callable[[], Any]] = [
+        lambda: list(place.db.records(SID, "in")),
+        lambda: place.db.boot(receipt=receipt),  # it was acknowledged
+    ]
+    if kind is Corrupt:
+        reads += [lambda: place.db.peek(SID), lambda: place.db.history(SID)]
+    for read in reads:
         with pytest.raises(kind) as caught:
-            read(SID)
+            read()
         assert getattr(caught.value, "key", None) == key
     assert {p.code for p in verify(place.db, SID).problems} == {"missing" if kind is Missing else "corrupt"}
+
+
+def test_an_owed_message_that_is_not_there_keeps_no_other(place: Place) -> None:
+    """Whoever sent it may have died before it was acknowledged. It stays owed until it is sent again."""
+    receipt = place.db.send(SID, user("u0", LARGE))
+    (key,) = values(place)
+    place.db.store.delete(key)
+    place.send("u1")
+    with place.db.boot(SID) as session:
+        assert [item.ids for item in session.pending] == [(2,)]
+        assert ("message-missing", 1) in [(line["code"], line["id"]) for line in session.report]
+    place.answer("of the second")
+    assert [m["role"] for m in place.db.history(SID)] == ["user", "assistant"]
+    assert [problem.code for problem in verify(place.db, SID).problems] == ["missing"]
+    again = place.db.send(SID, user("u0", LARGE))
+    assert (again.id, again.duplicate) == (receipt.id, True)
+    assert list(values(place)) == [key]
+    place.answer("of the first")
+    assert [m["role"] for m in place.db.history(SID)] == ["user", "assistant"] * 2
+    assert verify(place.db, SID).ok
+
+
+def test_a_message_that_a_turn_took_is_missed(place: Place) -> None:
+    place.db.send(SID, user("u0", LARGE))
+    place.answer()
+    for key in [*values(place), *place.stored("sessions/"), *place.stored("blocks/")]:
+        place.db.store.delete(key)
+    with pytest.raises(Missing, match="values/"):
+        place.db.history(SID)
+
+
+@pytest.mark.parametrize("step", ["value", "input"])
+def test_a_sender_that_dies_beside_a_deletion_strands_nobody(place: Place, step: str) -> None:
+    """The value goes with the deletion; the input comes behind it, and its sender sees to nothing more."""
+    place.send("u1")
+    place.answer()
+
+    def hook(asked: Any, when: str) -> None:
+        prefix = "values/" if step == "value" else "in/"
+        if (asked.verb, when) == ("put", "after" if step == "value" else "before") and asked.key.startswith(
+            prefix
+        ):
+            place.bucket.hook = dying
+            delete(place.db, SID)
+
+    def dying(asked: Any, when: str) -> None:
+        if asked.verb == "head" and asked.key.startswith("values/"):
+            raise Died
+
+    place.bucket.hook = hook
+    with pytest.raises(Died):
+        place.db.send(SID, user("late", LARGE))
+    place.bucket.hook = None
+    assert place.db.history(SID) == []
+    place.db.create(SID)
+    place.send("anew")
+    place.answer()
+    assert [m["role"] for m in place.db.history(SID)] == ["user", "assistant"]
 
 
 def test_a_value_that_nothing_needs_any_more_bricks_nothing() -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from streams.errors import Refused
+
 from .calls import Message
 
 Ref = dict[str, Any]
@@ -34,6 +36,24 @@ def held_apart(record: dict[str, Any]) -> str | None:
     if "kind" in record:
         return "message" if record["kind"] in ("message", "edit") else None
     return "chunk"
+
+
+class Unread(Refused):
+    """What a record stands for is needed, and was not put back: its value is not there, or there is no store
+    to read it from, as in a fold over plain files. `key` is the value's name."""
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        super().__init__(
+            f"what record {record['id']} holds is stored apart, as a value: it can be read in its store only"
+        )
+        ref = record.get("ref")
+        self.key = str(ref.get("key")) if type(ref) is dict else ""
+
+
+def is_unread(record: dict[str, Any]) -> bool:
+    """Whether what the record stands for was not put back."""
+    held = held_apart(record)
+    return held is not None and held not in record
 
 
 class Apart:

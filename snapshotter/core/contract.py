@@ -7,6 +7,7 @@ from typing import Any
 
 from streams.errors import Gap
 
+from .apart import Unread, is_unread
 from .fold import Fold
 from .revive import Plan, revive
 from .snapshot import restore
@@ -17,10 +18,13 @@ Record = dict[str, Any]
 def fold_records(
     inputs: Iterable[Record], outputs: Iterable[Record], snapshot: dict[str, Any] | None = None
 ) -> Fold:
-    """A fold over records in any order; those at or below the snapshot's cursors are ignored. Raises Gap."""
+    """A fold over records in any order; those at or below the snapshot's cursors are ignored. Raises Gap, and
+    Unread for what is stored apart, since nothing is read here."""
     fold = restore(snapshot) if snapshot is not None else Fold()
     for record in sorted(inputs, key=lambda r: r["id"]):
         fold.feed(record)
+        if is_unread(record) and not fold.inputs.is_applied(record["id"]):
+            raise Unread(record)
     fold.replay(sorted(outputs, key=lambda r: r["id"]))
     return fold
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.errors import Gap
 
+from .apart import Unread, is_unread
 from .calls import Message, answer_call, calls_of, granted, locate, parts_of, supersede, waits
 from .chain import free_id, id_of
 from .inputs import Input
@@ -49,7 +50,7 @@ def named_inputs(fold: Fold, record: Record) -> list[Input]:
     """The inputs that a record names and that may still have an effect, in the order of their ids.
 
     A duplicate stands for its first. What was applied counts only where the turn that took it was
-    interrupted: the turn that follows may take it anew.
+    interrupted: the turn that follows may take it anew. Raises Unread for one whose message is not there.
     """
     found: dict[int, Input] = {}
     known = fold.inputs
@@ -58,6 +59,8 @@ def named_inputs(fold: Fold, record: Record) -> list[Input]:
         if entry is not None and entry.duplicate_of is not None:
             entry = known.get(entry.duplicate_of)
         if entry is not None and (not known.is_applied(entry.id) or entry.id in fold.placed):
+            if entry.role == "unknown" and is_unread(entry.record):
+                raise Unread(entry.record)
             found[entry.id] = entry
     return [found[number] for number in sorted(found)]
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from streams.errors import Gap, Refused
+from streams.errors import Gap
 
 from . import edits, lifetime
 from .accumulator import Accumulator
-from .apart import held_apart
+from .apart import Unread, held_apart
 from .calls import Message, calls_of, granted
 from .chain import Chain, free_id
 from .chunks import validate
@@ -345,15 +345,15 @@ class Fold:
 
     def _know_ref(self, record: Record) -> None:
         """A record whose message is stored apart, and was put back in its place: the reference is kept, so
-        that the message is never written again. Raises Refused where it was not put back. An applied input
-        may lack it: nothing is taken from there."""
+        that the message is never written again. Raises Unread where it was not put back. An input may lack it
+        for as long as nothing is taken from there."""
         held = held_apart(record)
         if held is None:
             return
         if held in record:
             self.chain.apart.note(record[held], record["ref"])
-        elif not ("kind" in record and self.inputs.is_applied(record["id"])):
-            raise _unread(record)
+        elif "kind" not in record:
+            raise Unread(record)
 
     # -- what the parts of the reducer share ---------------------------------------------------------
 
@@ -379,12 +379,6 @@ class Fold:
 def _never(_chunk: Any) -> bool:
     """The short way where no turn is open: there is none."""
     return False
-
-
-def _unread(record: Record) -> Refused:
-    return Refused(
-        f"what record {record['id']} holds is stored apart, as a value: it can be read in its store only"
-    )
 
 
 _CONTROLS: dict[str, Callable[[Fold, Record], None]] = {

@@ -21,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from .apart import is_unread
 from .calls import Message
 
 WINDOW = 31  # an input's key is looked for among this many inputs before it
@@ -167,7 +168,8 @@ class InputLog:
         if number <= self.last:
             return None
         self.last = number
-        digest = body_hash(record)
+        # What was not put back is compared with nothing.
+        digest = "" if is_unread(record) else body_hash(record)
         entry = Input(number, record, role_of(record) if digest else "unknown")
         if digest:
             self._match(entry, digest)

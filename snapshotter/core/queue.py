@@ -12,7 +12,7 @@ its target, a regenerate its message.
     action, close  an item each
     stop           ends the turn that answers its message, or spends that message while it is owed (an
                    edit with what it replaces in its item); any other is spent alone
-    unknown kinds  stay owed, are reported, are not pending
+    unknown kinds  stay owed, are reported, are not pending; so do inputs whose message is not there
 
 What a stop spends stands in the history like any other message, so it waits for the items before it: an edit
 of it would take them away, too.
@@ -25,6 +25,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from .apart import is_unread
 from .calls import Message, answer_call, any_waits, calls_of, locate
 from .edits import newest_for
 from .fold import Fold
@@ -114,7 +115,10 @@ def sort_out(fold: Fold, view: View) -> Queue:
     queue = Queue()
     owed = fold.inputs.owed(fold.open.inputs if fold.open is not None else ())
     for entry in owed:
-        if entry.role == "unknown":
+        if entry.role == "unknown" and is_unread(entry.record):
+            detail = "its message is stored apart, and is not there; stays owed until it is sent again"
+            queue.note("message-missing", entry.id, detail)
+        elif entry.role == "unknown":
             kind = reprlib.repr(entry.record.get("kind"))  # which may be anything, of any depth
             queue.note("unknown-input-kind", entry.id, f"kind {kind}; stays owed")
     if fold.closed:

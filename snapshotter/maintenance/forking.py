@@ -133,15 +133,17 @@ def _read(store: Store, sid: str, name: str, turn: int | None) -> Fold:
         raise Refused(f"session {name!r} has no turn {turn} that has ended; the last before it is {reached}")
     numbers = stored.wants(newest_inputs(store, sid)[0], ())
     try:
-        inputs = read_inputs(store, sid, numbers, (document or {}).get("inApplied") or ())
+        applied = (document or {}).get("inApplied") or ()
+        inputs = read_inputs(store, sid, numbers, applied, values.ABSENT)  # what is owed stays behind
     except InputGone as gone:
         raise gone.gap() from gone
     fold = Fold() if document is None else restore(document, parts=Shelf(store, sid, document).complete())
-    for record in inputs:
-        fold.feed(record)
-    for record in records:
-        if record["id"] <= stop:
-            fold.apply(record)
+    with values.folding(sid):
+        for record in inputs:
+            fold.feed(record)
+        for record in records:
+            if record["id"] <= stop:
+                fold.apply(record)
     if fold.deleted:
         raise Refused(f"session {name!r} is deleted")
     if not fold.cursor:

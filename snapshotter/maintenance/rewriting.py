@@ -146,7 +146,7 @@ def _read(bench: Bench, which: Log) -> tuple[list[Read], list[Read]]:
         if number < begins or (live and segment.header.first <= live[-1].segment.header.last):
             dead.append(Read(place, blob, segment, segment.records))
         else:
-            filled = values.fill(bench.store, bench.sid, segment.records, lenient=True)
+            filled = values.fill(bench.store, bench.sid, segment.records, leave=values.UNREADABLE)
             live.append(Read(place, blob, segment, filled))
     return live, dead
 

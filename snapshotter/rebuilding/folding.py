@@ -33,6 +33,7 @@ from snapshotter.longsealing import seal_ahead
 from snapshotter.sealing import Checkpoint
 from snapshotter.spilling import Spill
 from snapshotter.tombstones import deletes
+from snapshotter.values import ABSENT, Leave, folding
 from streams import keys
 from streams.errors import Corrupt, Damaged, Gap, Misconfigured, Missing, WrongKey
 from streams.log import Vanished
@@ -90,6 +91,7 @@ class Work:
         self._error: Exception | None = None
         self._unreadable: Damaged | None = None  # the snapshot, where the logs are whole
         self._spill = Spill()  # of the fold under way
+        self._leave: Leave = ()  # errors that do not keep an input from being fed without its message
 
     def start(self) -> Work:
         """Open the session and read the first window of its logs. What goes wrong is kept for `finish`."""
@@ -98,7 +100,7 @@ class Work:
             self._sid = self._db.sid(self.id)
             self._found = found = opened(self._store, self._sid)
             if _left(found) is None:
-                self._rest = parcels(self._store, self._sid, found, None, self._end(found))
+                self._rest = parcels(self._store, self._sid, found, None, self._end(found), self._leave)
                 # A session of one window is read whole: for one hop between threads, not three.
                 self._first = list(self._rest if found.is_short else islice(self._rest, 1))
         except WrongKey as error:
@@ -115,8 +117,11 @@ class Work:
             for _ in range(_ATTEMPTS - 1):
                 try:
                     return self._finish(ahead, sink)
-                except (Vanished, Missing):  # also a value that went with its records
-                    self.start()
+                except Missing:  # a value that went with its records; or nobody will bring it
+                    self._leave = ABSENT
+                except Vanished:
+                    pass
+                self.start()
             return self._finish(ahead, sink)
         except WrongKey as error:
             return self._failed(error)
@@ -169,7 +174,8 @@ class Work:
 
     def _again(self, found: Opened, base: Document | None, end: int, ahead: Ahead) -> _Rebuilt:
         """Fold from a base, or a second time."""
-        return self._folded(found, base, ahead(parcels(self._store, self._sid, found, base, end)))
+        read = parcels(self._store, self._sid, found, base, end, self._leave)
+        return self._folded(found, base, ahead(read))
 
     def _folded(self, found: Opened, base: Document | None, read: Iterator[Parcel]) -> _Rebuilt:
         self._spill.close()
@@ -184,14 +190,15 @@ class Work:
         if target == rebuilt.at.id:
             self._lay_beside(found, rebuilt)
         taken = 0
-        for number, parcel in enumerate(read):
-            if number:  # nearly all sessions are one window
-                before, taken = taken, self._read()
-                self._spill.settle(rebuilt.fold, taken - before)
-            for record in parcel.inputs:
-                rebuilt.fold.feed(record)
-            for run in _runs(parcel.segments, target, alone=self._options.mode == "write"):
-                self._apply(found, rebuilt, run, target)
+        with folding(self._sid):
+            for number, parcel in enumerate(read):
+                if number:  # nearly all sessions are one window
+                    before, taken = taken, self._read()
+                    self._spill.settle(rebuilt.fold, taken - before)
+                for record in parcel.inputs:
+                    rebuilt.fold.feed(record)
+                for run in _runs(parcel.segments, target, alone=self._options.mode == "write"):
+                    self._apply(found, rebuilt, run, target)
         return rebuilt
 
     def _apply(self, found: Opened, rebuilt: _Rebuilt, run: list[Segment], target: int | None) -> None:
@@ -255,7 +262,8 @@ class Work:
         """Note what differs between the fold and the stored snapshot. Raises Missing, Corrupt."""
         stored = comparing.restored(self._store, self._sid, document)
         wanted = Stored(document, None).wants(found.newest, ())
-        for record in read_inputs(self._store, self._sid, wanted, document.get("inApplied") or ()):
+        applied = document.get("inApplied") or ()
+        for record in read_inputs(self._store, self._sid, wanted, applied, self._leave):
             stored.fold.feed(record)
             rebuilt.fold.feed(record)
         ours = comparing.spilled(rebuilt.fold, self._spill)

@@ -98,9 +98,11 @@ def opened(store: Store, sid: str) -> Opened:
     return Opened(blob, document, problem, filled(places), newest_inputs(store, sid)[0])
 
 
-def parcels(store: Store, sid: str, found: Opened, base: Document | None, end: int) -> Iterator[Parcel]:
+def parcels(
+    store: Store, sid: str, found: Opened, base: Document | None, end: int, leave: values.Leave = ()
+) -> Iterator[Parcel]:
     """The logs behind `base` (None: from their first record), of the out log the segments that begin at `end`
-    or below.
+    or below. `leave` as in `read_inputs`.
 
     Raises Gap, Corrupt, Missing, Vanished (InputGone, where an input is not there), and what requests raise.
     """
@@ -119,9 +121,9 @@ def parcels(store: Store, sid: str, found: Opened, base: Document | None, end: i
         named = newest_named(others)
         if any(map(values.refers, others)):
             segments = _filled(store, sid, segments)
-        yield Parcel(read_inputs(store, sid, wanted.upto(named), applied), segments)
+        yield Parcel(read_inputs(store, sid, wanted.upto(named), applied, leave), segments)
     while due := list(islice(wanted.upto(found.newest), _INPUTS)):
-        yield Parcel(read_inputs(store, sid, due, applied), [])
+        yield Parcel(read_inputs(store, sid, due, applied, leave), [])
 
 
 class _Wanted:

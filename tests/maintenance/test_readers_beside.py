@@ -135,10 +135,13 @@ def test_a_checkpoint_that_a_deletion_empties_before_it_is_read_is_no_damage(pla
     assert {*told} <= {told[0], "fork"}  # what was read before is the session as it stood then
 
 
-def test_a_history_beside_a_deletion_shows_no_answer_without_its_question() -> None:
+@pytest.mark.parametrize("owed", [False, True])
+def test_a_history_beside_a_deletion_shows_all_or_nothing(owed: bool) -> None:
     """However far the deletion has come when the reader makes a request: all, or nothing."""
     place = tiny()
     session_of(place, turns=1)
+    if owed:
+        place.send("u9")
     place.db.store.delete(keys.snapshot(SID))
     seen = set()
     for far in range(1, 60):
@@ -153,4 +156,4 @@ def test_a_history_beside_a_deletion_shows_no_answer_without_its_question() -> N
             break
     else:
         raise AssertionError("the deletion never came to its end")
-    assert seen == {("user", "assistant"), ()}
+    assert seen == {("user", "assistant", *["user"] * owed), ()}
