@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.errors import InvalidValue
 from streams.packing import Carry
+from streams.records import LIMIT
 from streams.writer import Flush
 
 from .core.chunks import (
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 Chunk = dict[str, Any]
 
 _LONG_DELTA = 65_536  # characters; a longer one goes the careful way, whose size is checked first
+_PIECE = LIMIT // 8  # characters, which take six bytes each at most
+_EXTRA = ("file", "source-", "data-")
 _RESULTS = frozenset({"tool-output-available", "tool-output-error", "tool-output-denied"})
 _TEXT_ENDS = frozenset({"text-end", "reasoning-end"})
 _INPUT_ENDS = frozenset({"tool-input-available", "tool-input-error"})
@@ -192,6 +195,21 @@ def is_unknown(chunk: Any) -> bool:
 def is_progress(chunk: Any) -> bool:
     """True for what a tool shows before its result."""
     return _field(chunk, "type") == "tool-output-available" and _field(chunk, "preliminary") is True
+
+
+def is_extra(chunk: Any) -> bool:
+    """True for what stands by itself in an answer: nothing else of the stream rests on it."""
+    return str(_field(chunk, "type")).startswith(_EXTRA)
+
+
+def in_pieces(chunk: Any) -> list[Chunk]:
+    """A delta whose text is too long, as several; nothing for any other chunk."""
+    plain = to_plain(chunk)
+    name = DELTAS.get(str(plain.get("type")), ("", ""))[1]
+    text = plain.get(name)
+    if type(text) is not str or len(text) <= _PIECE:
+        return []
+    return [{**plain, name: text[at : at + _PIECE]} for at in range(0, len(text), _PIECE)]
 
 
 def _field(chunk: Any, name: str) -> Any:

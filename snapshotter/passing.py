@@ -15,7 +15,7 @@ from typing import Any
 
 from streams.errors import InvalidValue, TooLarge
 
-from .chunkwriter import Chunk, is_progress, is_unknown, storable
+from .chunkwriter import Chunk, in_pieces, is_extra, is_progress, is_unknown, storable
 from .core.chunks import ChunkError
 from .core.values import to_plain
 from .errors import Deadline, Stalled
@@ -72,9 +72,10 @@ class Passing(TurnFacts):
         the source is closed in any case.
 
         A stream that was paid for is not thrown away for one odd chunk: one of a type that is not known yet,
-        and progress of a tool (`preliminary`) that cannot be stored, are handed on and not stored; a tool's
-        result that cannot be stored (too large, no JSON) becomes an error of that call, and an error whose
-        text is too long is cut. All of it is reported. Everything else raises as `write` does.
+        and a file, a source, data or progress of a tool (`preliminary`) that cannot be stored (too large, no
+        JSON), are handed on and not stored; a tool's result that cannot be stored becomes an error of that
+        call, and an error whose text is too long is cut. All of it is reported. A delta that is too long is
+        stored as several. Everything else raises as `write` does.
 
         A plain iterable that blocks cannot be interrupted: a stop or the deadline ends the turn for others at
         once, but this loop only when the source says something. An async one (`AsyncTurn.tee`) is cancelled.
@@ -111,8 +112,13 @@ class Passing(TurnFacts):
         try:
             return self.write_nowait(chunk)
         except (ChunkError, TooLarge, InvalidValue) as error:
-            if is_unknown(chunk) or (is_progress(chunk) and not isinstance(error, ChunkError)):
-                code = "unknown-chunk" if is_unknown(chunk) else "progress-not-stored"
+            broken = isinstance(error, ChunkError)  # else it is sound, and cannot be stored
+            if isinstance(error, TooLarge) and (pieces := in_pieces(chunk)):
+                barriers = [self.write_nowait(piece)[1] for piece in pieces]
+                return to_plain(chunk), any(barriers)
+            if is_unknown(chunk) or (not broken and (is_progress(chunk) or is_extra(chunk))):
+                what = "progress" if is_progress(chunk) else "chunk"
+                code = "unknown-chunk" if is_unknown(chunk) else f"{what}-not-stored"
                 self._session.note(code, f"{error}; handed on, not stored")
                 return to_plain(chunk), False
             instead = storable(chunk, error)

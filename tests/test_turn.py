@@ -765,6 +765,38 @@ def test_progress_that_cannot_be_stored_settles_nothing(place: Place) -> None:
     assert place.db.history(SID)[-1]["parts"][0]["output"] == "fine"
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64," + "A" * 2_000_000},
+        {"type": "data-table", "data": {"rows": "x" * 1_100_000}},
+        {"type": "data-score", "data": float("nan")},
+        {"type": "source-url", "sourceId": "s", "url": "https://" + "x" * 1_100_000},
+    ],
+)
+def test_a_part_that_cannot_be_stored_is_handed_on(place: Place, odd: dict[str, Any]) -> None:
+    place.send("u1")
+    with place.db.boot(SID) as session:
+        with first_turn(session) as turn:
+            seen = list(turn.tee(iter([{"type": "start"}, odd, *text("paid for")])))
+        (line,) = session.report
+    assert line["code"] == "chunk-not-stored"
+    assert seen[1] is odd
+    assert turn.status == "completed"
+    assert place.db.history(SID)[-1]["parts"] == [{"type": "text", "text": "paid for", "state": "done"}]
+
+
+@pytest.mark.parametrize("char", ["x", "\n", "\u20ac", "\U0001f600"])
+def test_a_delta_that_is_too_long_is_stored_as_several(place: Place, char: str) -> None:
+    place.send("u1")
+    long = char * 1_200_000
+    with place.db.boot(SID) as session, first_turn(session) as turn:
+        seen = list(turn.tee(iter([{"type": "start"}, *text(long)])))
+        assert session.report == []
+    assert seen[2]["delta"] == long
+    assert place.db.history(SID)[-1]["parts"] == [{"type": "text", "text": long, "state": "done"}]
+
+
 def test_a_tools_error_that_is_too_long_is_cut(place: Place) -> None:
     place.send("u1")
     huge = {"type": "tool-output-error", "toolCallId": "c1", "errorText": "why " * 500_000}

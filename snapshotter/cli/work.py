@@ -29,7 +29,7 @@ from .output import (
 from .problems import CutShort
 
 _ENDS = ("finish", "abort", "error")
-_ODD = ("unknown-chunk", "result-not-stored")
+_ODD = ("unknown-chunk", "chunk-not-stored", "progress-not-stored", "result-not-stored")
 _RELEASED = "the turn was released: the next `record`, or any worker, goes on with it"
 _NOT_RELEASED = "the turn could not be released; it is free for the next worker when its lease has run out"
 
