@@ -19,7 +19,7 @@ import snapshotter
 from snapshotter.core.blocks import Sizes
 from snapshotter.database import Database
 from snapshotter.errors import Corrupt, Damaged, Gap, InvalidValue, Misconfigured, WrongKey
-from snapshotter.maintenance import delete, export, fork, gc, import_, maintain, redact, trim
+from snapshotter.maintenance import Keep, delete, export, fork, gc, import_, maintain, redact, trim
 from snapshotter.maintenance.rules import Rules
 from snapshotter.verify import verify
 from streams import keys
@@ -88,7 +88,7 @@ def root() -> Root:
 
 
 def test_every_stored_object_is_encrypted_and_every_kind_was_stored(root: Root) -> None:
-    trim(root.db(), "s")
+    trim(root.db(), "s", keep=Keep(turns=1))
     stored = root.raw()
     kinds = {key.partition("/")[0] for key in stored}
     assert kinds == {"in", "out", "sessions", "blocks", "values"}
@@ -329,7 +329,7 @@ def test_maintenance_works_on_an_encrypted_root(root: Root, monkeypatch: pytest.
     history = db.history("s")
     fork(db, "s", "other")
     maintain(db)
-    trim(db, "s")
+    trim(db, "s", keep=Keep(turns=1))
     gc(db, "s")
     assert db.history("s") == db.history("other") == history
     redact(db, "s", "u2")

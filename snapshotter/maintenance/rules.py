@@ -45,18 +45,23 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What a trim leaves of the logs: the newest `turns` turns (at least one), what is younger than
-    `seconds`, and the newest `bytes` of the out log. Raises InvalidValue for what is no such number."""
+    """What a trim leaves of the logs: the newest `turns` turns (one at least, whatever else is said), what is
+    younger than `seconds`, and the newest `bytes` of the out log. Raises InvalidValue for what is no such
+    number, and where nothing is said: a trim cannot be undone."""
 
-    turns: int = 1
+    turns: int = 0
     seconds: float = 0.0
     bytes: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("turns", 1), ("seconds", 0), ("bytes", 0)):
+        if (self.turns, self.seconds, self.bytes) == (0, 0, 0):
+            raise InvalidValue(
+                "say what to keep, as in Keep(turns=10) or Keep(seconds=30 * 86400)", path="turns"
+            )
+        for name in ("turns", "seconds", "bytes"):
             given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, int | float) or not given >= least:
-                raise InvalidValue(f"keep.{name} is {given!r}: a number from {least} on is needed", path=name)
+            if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+                raise InvalidValue(f"keep.{name} is {given!r}: a number from 0 on is needed", path=name)
 
     @classmethod
     def checked(cls, given: object) -> Keep:

@@ -60,18 +60,17 @@ def trim(
     db: Database,
     session_id: str,
     *,
-    keep: Keep | None = None,
+    keep: Keep,
     rules: Rules | None = None,
     dry_run: bool = False,
 ) -> Done:
-    """Delete what the snapshot covers and `keep` does not want from both logs of one session; by default all
-    but the newest turn.
+    """Delete what the snapshot covers and `keep` does not want from both logs of one session.
 
     Raises InvalidValue for a `keep` that is none, Refused where the session does not verify (nothing is
     deleted then), Corrupt for a snapshot that cannot be read, Vanished where others tidied up three times,
     and what requests raise.
     """
-    kept = Keep() if keep is None else Keep.checked(keep)
+    kept = Keep.checked(keep)
     return restarting(lambda: _trim(Bench(db, session_id, "trim", rules, dry_run), kept))
 
 
@@ -130,7 +129,7 @@ def _cut(
 
     The claims before a turn belong to it, as they do in a compaction, which may put all of it into the place
     of the first claim at any moment: what is deleted lies below."""
-    left, size, found = keep.turns, 0, 0
+    left, size, found = max(keep.turns, 1), 0, 0
     named: list[int] = []
     for place, blob in bench.read(place for place in reversed(places) if place.size):
         segment = decode_segment(blob.data, key=place.key)

@@ -114,7 +114,7 @@ def test_inputs_stay_as_long_as_what_answers_them() -> None:
     place = Place()
     session_of(place, 3)
     compact(place.db, SID)
-    trim(place.db, SID, rules=HOUR)
+    trim(place.db, SID, rules=HOUR, keep=Keep(turns=1))
     named = {n for r in place.records() for n in r.get("inputs", ())}
     assert named <= {record["id"] for record in place.records("in")}
     assert len(named) == 3
@@ -162,7 +162,7 @@ def test_a_reader_that_slept_through_a_trim_begins_again() -> None:
         for name in ("u3", "u4", "u5"):
             answer(name, "short")
         place.clock.advance(24 * HOURS)
-        trim(fresh(place), SID)
+        trim(fresh(place), SID, keep=Keep(turns=1))
         gc(fresh(place), SID)
 
     seen = interrupted(place, "get", "values/", 1, meanwhile).history(SID)
@@ -247,10 +247,10 @@ def test_a_checkpoint_on_which_another_trim_rests_is_not_taken_back() -> None:
 
         def meanwhile(place: Place = place, happened: list[int] = happened) -> None:
             happened.append(1)
-            trim(fresh(place), SID)
+            trim(fresh(place), SID, keep=Keep(turns=1))
             sealed_anew(place)
 
-        trim(interrupted(place, "", "", number, meanwhile), SID)
+        trim(interrupted(place, "", "", number, meanwhile), SID, keep=Keep(turns=1))
         if not happened:
             break
         check(place)
@@ -270,7 +270,7 @@ def test_a_trim_rests_on_no_checkpoint_whose_blocks_the_snapshot_names_no_more()
     assert fresh(place).peek(SID).fold.turn == standing
     place.bucket.inner.put(keys.checkpoint(SID, standing), old)
     place.clock.advance(24 * HOURS)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     (held,) = place.stored("checkpoints/").values()
     assert held != old
     assert held == place.stored(key)[key]
@@ -288,7 +288,7 @@ def test_a_gc_beside_a_trim_finds_no_damage_in_what_the_trim_took_away() -> None
         happened: list[int] = []
 
         def meanwhile(place: Place = place, happened: list[int] = happened) -> None:
-            trim(fresh(place), SID)
+            trim(fresh(place), SID, keep=Keep(turns=1))
             happened.append(1)
 
         gc(interrupted(place, "", "", number, meanwhile), SID)

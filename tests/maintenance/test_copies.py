@@ -24,7 +24,7 @@ HOUR = Rules(minimum_age=HOURS)
 TARGET = "other"
 Act = Callable[[Database], Any]
 ACTS: dict[str, Act] = {
-    "trim": lambda db: trim(db, SID, rules=HOUR),
+    "trim": lambda db: trim(db, SID, rules=HOUR, keep=Keep(turns=1)),
     "redact": lambda db: redact(db, SID, "u2", takeover=True),
     "fork": lambda db: fork(db, SID, TARGET),
 }
@@ -34,7 +34,7 @@ def old(turns: int = 3) -> Place:
     """A session with blocks, a day old, that was trimmed once."""
     place = tiny()
     long_session(place, 2)
-    trim(place.db, SID, rules=HOUR)
+    trim(place.db, SID, rules=HOUR, keep=Keep(turns=1))
     long_session(place, turns, name="v")
     return place
 
@@ -99,7 +99,7 @@ def test_gc_beside_a_trim_and_a_worker_that_merges_blocks_then() -> None:
 
         def now(place: Place = place, happened: list[int] = happened) -> None:
             happened.append(1)
-            trim(fresh(place), SID, rules=HOUR)
+            trim(fresh(place), SID, rules=HOUR, keep=Keep(turns=1))
             merging(place, SID)
 
         gc(interrupted(place, "", "", number, now), SID, rules=HOUR)
@@ -115,7 +115,7 @@ def killed_between() -> Place:
     place = old()
     before = set(place.stored("checkpoints/"))
     for number in range(1, 200):
-        assert killed_at(place, number, "after", lambda db: trim(db, SID, rules=HOUR))
+        assert killed_at(place, number, "after", lambda db: trim(db, SID, rules=HOUR, keep=Keep(turns=1)))
         left = set(place.stored("checkpoints/")) - before
         if left:
             break

@@ -15,7 +15,7 @@ from upkeep import HOURS, check, fresh, interrupted, killed_at, names, session_o
 
 from snapshotter import Closed, Corrupt, Fenced, NewerVersion, Refused, Unreachable, saving
 from snapshotter.database import Database
-from snapshotter.maintenance import compact, delete, fork, trim
+from snapshotter.maintenance import Keep, compact, delete, fork, trim
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.testing.faults import Call, Fault, FaultyBucket
@@ -65,7 +65,7 @@ def test_the_content_is_gone_and_the_keys_stay(place: Place) -> None:
 
 def test_checkpoints_go_too(place: Place) -> None:
     session_of(place, 3)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     delete(place.db, SID)
     is_gone(place)
     assert list(place.stored("checkpoints/").values()) == [b""]
@@ -467,7 +467,7 @@ def test_a_compaction_behind_a_deletion_that_was_killed_puts_nothing_into_its_se
 def test_turns_go_on_where_the_newest_segment_tells_none(place: Place) -> None:
     """A checkpoint's name has its turn, and the deletion leaves the name taken."""
     session_of(place, 3)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     with place.db.boot(SID, claim=True, takeover=True):
         pass  # the newest segment is a fence, and says nothing of turns
     for key in (SNAPSHOT, *place.stored("checkpoints/")):
@@ -478,6 +478,6 @@ def test_turns_go_on_where_the_newest_segment_tells_none(place: Place) -> None:
     place.answer("back")
     assert fresh(place).peek(SID).fold.turn == 4
     place.clock.advance(24 * HOURS)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     assert len([key for key, data in place.stored("checkpoints/").items() if data]) == 1
     check(place)

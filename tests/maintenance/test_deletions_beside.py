@@ -12,7 +12,7 @@ from chat_samples import SID, Place, user
 from upkeep import HOURS, check, fresh, interrupted, killed_at
 
 from snapshotter.core.blocks import Sizes
-from snapshotter.maintenance import delete, gc, redact, trim
+from snapshotter.maintenance import Keep, delete, gc, redact, trim
 from streams.errors import Refused, StreamError
 
 
@@ -47,7 +47,9 @@ def everywhere(outer: Callable[[Any], Any], inner: Callable[[Any], Any], word: b
 
 
 def test_a_trim_beside_a_deletion_leaves_no_checkpoint() -> None:
-    assert everywhere(lambda db: trim(db, SID), lambda db: delete(db, SID), b"SECRET") > 10
+    assert (
+        everywhere(lambda db: trim(db, SID, keep=Keep(turns=1)), lambda db: delete(db, SID), b"SECRET") > 10
+    )
 
 
 def test_a_redaction_beside_a_deletion_leaves_no_checkpoint() -> None:
@@ -63,7 +65,7 @@ def test_of_two_redactions_neither_brings_back_what_the_other_took_away() -> Non
 
 def test_a_trim_beside_a_redaction_makes_no_checkpoint_of_what_was_redacted() -> None:
     redacts = lambda db: redact(db, SID, "u1", takeover=True)  # noqa: E731
-    assert everywhere(lambda db: trim(db, SID), redacts, b"SECRET1") > 10
+    assert everywhere(lambda db: trim(db, SID, keep=Keep(turns=1)), redacts, b"SECRET1") > 10
 
 
 def test_what_is_sent_once_the_session_is_open_again_is_answered_wherever_the_deletion_stands() -> None:
@@ -95,7 +97,7 @@ def test_what_is_sent_once_the_session_is_open_again_is_answered_wherever_the_de
 @pytest.mark.parametrize("opened", [False, True])
 def test_a_checkpoint_that_a_killed_trim_left_of_a_deleted_session_is_garbage(opened: bool) -> None:
     place = filled(tiny())
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     (key,) = place.stored("checkpoints/")
     data = place.stored(key)[key]
     delete(place.db, SID)

@@ -16,7 +16,7 @@ from chat_samples import SID, Place, first_turn, user
 from upkeep import HOURS, check, fresh, killed_at, picture, session_of, watched
 
 from snapshotter import Corrupt, Damaged, Gap, NewerVersion, Refused, TooLarge
-from snapshotter.maintenance import delete, export, import_, trim
+from snapshotter.maintenance import Keep, delete, export, import_, trim
 from streams import keys
 from streams.testing.faults import Call
 
@@ -66,7 +66,7 @@ def test_the_file_tells_of_itself(place: Place) -> None:
 
 def test_a_trimmed_session_moves_too(place: Place) -> None:
     session_of(place, 3)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     other = Place()
     import_(other.db, exported(place))
     assert picture(other) == picture(place)
@@ -374,7 +374,7 @@ def test_an_export_beside_a_trim(place: Place) -> None:
 
     def hook(asked: Call, when: str) -> None:
         if asked.key == "out/chat/" and when == "after" and not trimmed:
-            trimmed.append(trim(fresh(place), SID))
+            trimmed.append(trim(fresh(place), SID, keep=Keep(turns=1)))
 
     place.bucket.hook = hook
     target = Place()

@@ -69,7 +69,7 @@ def test_what_a_checkpoint_names_stays(place: Place) -> None:
     with place.db.boot(SID) as session:
         session.set_state({"seen": NAME})
     place.clock.advance(24 * HOURS)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     with place.db.boot(SID) as session:
         session.set_state(unset=["seen"])
     made = litter(place)
@@ -121,7 +121,7 @@ def test_what_cannot_be_read_ends_it(place: Place, broken: str) -> None:
 def test_old_checkpoints_go_and_the_newest_stays(place: Place) -> None:
     for turns in (2, 4, 6):
         session_of(place, turns)
-        trim(place.db, SID)
+        trim(place.db, SID, keep=Keep(turns=1))
     newest = keys.checkpoint(SID, place.db.peek(SID).fold.turn)
     assert len(place.stored("checkpoints/")) == 3
     seen = picture(place)
@@ -134,7 +134,7 @@ def test_old_checkpoints_go_and_the_newest_stays(place: Place) -> None:
 
 def test_after_a_deletion_only_the_fence_the_tombstone_and_the_newest_input_stay(place: Place) -> None:
     session_of(place, 3)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     session_of(place, 5)
     litter(place)
     delete(place.db, SID)
@@ -179,7 +179,7 @@ def test_killed_around_any_request_it_is_run_again(when: Literal["before", "afte
     for number in count(1):
         place = Place()
         session_of(place, 2)
-        trim(place.db, SID)
+        trim(place.db, SID, keep=Keep(turns=1))
         session_of(place, 1)
         seen = picture(place)
         litter(place)
@@ -212,15 +212,15 @@ def test_merged_blocks_and_forgotten_values_go() -> None:
     assert place.stored("values/") == values, "the log names them all"
     assert picture(place) == seen
     check(place)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     with place.db.boot(SID) as booted:
         booted.edit_history("remove", message_id="u3")
     place.clock.advance(24 * HOURS)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     place.send("u10")
     place.answer("ten")
     place.clock.advance(24 * HOURS)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     gc(place.db, SID)  # removes the checkpoint that names it
     gc(place.db, SID)
     assert 0 < len(place.stored("values/")) < len(values)

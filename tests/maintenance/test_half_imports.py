@@ -13,7 +13,7 @@ from chat_samples import AT_ONCE, SID, Place, saying, user, write_all
 from upkeep import HOURS, check, fresh, killed_at
 
 from snapshotter import Database
-from snapshotter.maintenance import delete, export, fork, gc, import_, trim
+from snapshotter.maintenance import Keep, delete, export, fork, gc, import_, trim
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.errors import Refused
@@ -38,7 +38,7 @@ def _worked(place: Place) -> None:
 
 def _trimmed(place: Place) -> None:
     _worked(place)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
 
 
 def _created(place: Place) -> None:

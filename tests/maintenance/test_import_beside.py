@@ -14,7 +14,7 @@ from chat_samples import AT_ONCE, SID, Place, saying, user, write_all
 from upkeep import HOURS, Killed, check, fresh, picture
 
 from snapshotter import Database
-from snapshotter.maintenance import delete, export, fork, gc, import_, trim
+from snapshotter.maintenance import Keep, delete, export, fork, gc, import_, trim
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.errors import Gap, Refused, StreamError
@@ -37,7 +37,7 @@ def file_of(turns: int = 3, text: str = "question", *, trimmed: bool = False) ->
         work(place.db, f"answer to {text} {number}")
     place.clock.advance(24 * HOURS)
     if trimmed:
-        trim(place.db, SID)
+        trim(place.db, SID, keep=Keep(turns=1))
     file = io.BytesIO()
     export(place.db, SID, file)
     return file.getvalue()

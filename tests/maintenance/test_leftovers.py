@@ -11,7 +11,7 @@ from upkeep import HOURS, check, fresh, names, session_of
 
 from snapshotter import Gap
 from snapshotter.checkpoints import leftovers
-from snapshotter.maintenance import compact, delete, export, gc, trim
+from snapshotter.maintenance import Keep, compact, delete, export, gc, trim
 from snapshotter.verify import verify
 from streams import keys, log
 from streams.codec import encode_segment
@@ -53,7 +53,7 @@ def test_below_the_fence_of_a_deletion(places: list[int]) -> None:
         left(place, first, first)
     assert count(place) == len(places)
     compact(place.db, SID)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     check(place)
     assert len(fresh(place).history(SID)) == 2
 
@@ -76,7 +76,7 @@ def test_below_a_fence_that_nothing_follows() -> None:
 def test_one_that_reaches_beyond_the_beginning_of_a_trimmed_log() -> None:
     place = Place()
     session_of(place, 5)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     start, *_ = names(place.stored("out/"))
     left(place, start - 2, start + 1)
     assert count(place) == 1
@@ -86,7 +86,7 @@ def test_one_that_reaches_beyond_the_beginning_of_a_trimmed_log() -> None:
 def test_one_that_ends_where_a_trimmed_log_begins_is_not_what_it_continues() -> None:
     place = Place()
     session_of(place, 5)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     start, *_ = names(place.stored("out/"))
     left(place, start - 2, start - 1)
     assert count(place) == 1

@@ -47,7 +47,7 @@ def test_it_is_idempotent_and_nothing_is_trimmed_unasked(place: Place) -> None:
 
 def test_a_dry_run_writes_nothing(place: Place) -> None:
     before = place.stored("")
-    dry = maintain(place.db, keep=Keep(), dry_run=True)
+    dry = maintain(place.db, keep=Keep(turns=1), dry_run=True)
     assert place.stored("") == before
     assert all(kept.done[0].deleted for kept in dry)
 

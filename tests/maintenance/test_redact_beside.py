@@ -15,7 +15,7 @@ from upkeep import HOURS, check, fresh, interrupted, killed_at, names, session_o
 from snapshotter import Refused, Session, Turn, Unreachable
 from snapshotter.core.blocks import DEFAULT, Sizes
 from snapshotter.database import Database
-from snapshotter.maintenance import compact, gc, redact, trim
+from snapshotter.maintenance import Keep, compact, gc, redact, trim
 from snapshotter.maintenance.rules import Rules
 from snapshotter.rebuilding import Options
 from snapshotter.rebuilding.folding import Work
@@ -136,12 +136,12 @@ def test_a_trim_that_was_killed_leaves_nothing_that_is_not_found() -> None:
     made = copies(before)
     for number in range(1, 400):
         place = made()
-        if not killed_at(place, number, "after", lambda db: trim(db, SID, rules=HOUR)):
+        if not killed_at(place, number, "after", lambda db: trim(db, SID, rules=HOUR, keep=Keep(turns=1))):
             break
         redact(place.db, SID, "u2")
         redact(place.db, SID, "a2")
         assert not left(place, ASKED) + left(place, ANSWERED), number
-        trim(place.db, SID, rules=HOUR)
+        trim(place.db, SID, rules=HOUR, keep=Keep(turns=1))
         check(place)
     assert 20 < number < 399
 
@@ -230,7 +230,7 @@ def test_the_dead_segments_that_a_compaction_left_hold_nothing_either() -> None:
 def test_what_a_sleeper_left_below_the_log_holds_nothing_either() -> None:
     place = Place()
     session_of(place, 5)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     record = {"id": 1, "ts": 1, "chunk": {"type": "text-delta", "id": "t", "delta": ANSWERED}}
     late = encode_segment("out", [record], nonce="late", epoch=1, run="r-late", prev="gone", lease=0)
     place.bucket.inner.put(keys.segment("out", SID, 1), late)
@@ -462,7 +462,7 @@ def test_a_dry_run_counts_what_a_run_does(sizes: str, done: str, target: str) ->
     place = life(SIZES[sizes])
     place.clock.advance(24 * HOURS)
     if done == "trimmed":
-        trim(place.db, SID)
+        trim(place.db, SID, keep=Keep(turns=1))
     if done == "compacted":
         compact(place.db, SID)
     if done == "redacted":

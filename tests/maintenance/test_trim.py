@@ -50,7 +50,7 @@ def test_what_the_snapshot_covers_goes_and_the_newest_turn_stays_whole(place: Pl
     session_of(place, 4)
     seen = picture(place)
     start = place.controls("turn-start")[-1]["id"]
-    done = trim(place.db, SID)
+    done = trim(place.db, SID, keep=Keep(turns=1))
     assert names(place.stored("out/"))[0] == start
     assert names(place.stored("in/")) == [4]
     assert list(place.stored("checkpoints/")) == [keys.checkpoint(SID, 4)]
@@ -66,13 +66,13 @@ def test_what_the_snapshot_covers_goes_and_the_newest_turn_stays_whole(place: Pl
 
 def test_a_trimmed_session_works_on(place: Place) -> None:
     session_of(place, 3)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     assert place.send("u4").id == 4
     place.answer("four")
     assert [m["id"] for m in fresh(place).history(SID) if m["role"] == "user"] == ["u1", "u2", "u3", "u4"]
     check(place)
     place.clock.advance(24 * HOURS)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     assert names(place.stored("in/")) == [4]
     check(place)
 
@@ -81,7 +81,7 @@ def test_a_receipt_of_an_input_that_was_trimmed_is_answered(place: Place) -> Non
     receipt = place.send("u1")
     place.answer("one")
     session_of(place, 3)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     with place.db.boot(receipt=receipt) as session:
         assert list(session.turns()) == []
 
@@ -106,7 +106,7 @@ def test_what_is_kept(place: Place, keep: Keep, left: int) -> None:
     check(place)
 
 
-@pytest.mark.parametrize("wrong", [{"turns": 0}, {"turns": True}, {"seconds": -1}, {"bytes": "1"}])
+@pytest.mark.parametrize("wrong", [{"turns": -1}, {"turns": True}, {"seconds": -1}, {"bytes": "1"}])
 def test_what_cannot_be_kept_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue, match=r"keep\."):
         Keep(**wrong)
@@ -123,19 +123,19 @@ def test_what_is_no_keep_is_refused_before_anything_is_read(place: Place) -> Non
 def test_nothing_younger_than_the_minimum_age_goes(place: Place) -> None:
     session_of(place, 3)
     before = place.stored("")
-    assert trim(place.db, SID, rules=Rules(minimum_age=48 * HOURS)).deleted == 0
+    assert trim(place.db, SID, rules=Rules(minimum_age=48 * HOURS), keep=Keep(turns=1)).deleted == 0
     assert place.stored("") == before
 
 
 def test_it_is_idempotent_and_a_dry_run_says_the_same(place: Place) -> None:
     session_of(place, 3)
     before = place.stored("")
-    dry = trim(place.db, SID, dry_run=True)
+    dry = trim(place.db, SID, dry_run=True, keep=Keep(turns=1))
     assert place.stored("") == before
-    done = trim(place.db, SID)
+    done = trim(place.db, SID, keep=Keep(turns=1))
     assert (dry.written, dry.deleted, dry.freed) == (done.written, done.deleted, done.freed)
     after = place.stored("")
-    assert trim(place.db, SID).deleted == 0
+    assert trim(place.db, SID, keep=Keep(turns=1)).deleted == 0
     assert place.stored("") == after
 
 
@@ -145,13 +145,13 @@ def test_killed_around_any_request_it_is_run_again(when: Literal["before", "afte
         place = Place()
         session_of(place, 3)
         seen = picture(place)
-        killed = killed_at(place, number, when, lambda db: trim(db, SID))
+        killed = killed_at(place, number, when, lambda db: trim(db, SID, keep=Keep(turns=1)))
         assert picture(place) == seen, number
         check(place)
         if not killed:
             assert number > 30
             break
-        trim(place.db, SID)
+        trim(place.db, SID, keep=Keep(turns=1))
         assert names(place.stored("in/")) == [3], number
         assert place.records()[0]["control"] == "turn-start", number
         assert picture(place) == seen, number
@@ -168,7 +168,7 @@ def test_readers_at_any_moment_see_the_same_session(place: Place) -> None:
         looks += 1
         assert picture(place) == seen
 
-    trim(watched(place, look), SID)
+    trim(watched(place, look), SID, keep=Keep(turns=1))
     assert looks > 30
 
 
@@ -179,7 +179,7 @@ def test_beside_a_running_worker(place: Place) -> None:
     turn = first_turn(session)
     write_all(turn, [{"type": "start"}, call("c9")])
     turn.flush()
-    trim(fresh(place), SID)
+    trim(fresh(place), SID, keep=Keep(turns=1))
     write_all(turn, list(saying("four"))[1:])
     turn.complete()
     session.close()
@@ -195,7 +195,7 @@ def test_an_interrupted_turn_survives(place: Place) -> None:
     turn.flush()
     place.clock.advance(24 * HOURS)
     seen = picture(place)
-    trim(fresh(place), SID)
+    trim(fresh(place), SID, keep=Keep(turns=1))
     assert picture(place) == seen
     assert "c9" in seen
     check(place)
@@ -207,7 +207,7 @@ def test_an_old_snapshot_over_a_trimmed_log_goes_on_from_the_checkpoint(
 ) -> None:
     stored = snapshots(place, 4)
     seen = picture(place)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     if old is None:
         remove(place, SNAPSHOT)
     else:
@@ -225,7 +225,7 @@ def test_an_old_snapshot_over_a_trimmed_log_goes_on_from_the_checkpoint(
 def test_a_damaged_snapshot_over_a_trimmed_log_is_read_from_the_checkpoint_and_left(place: Place) -> None:
     snapshots(place, 3)
     seen = picture(place)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     put(place, b"{")
     assert picture(place) == seen
     place.send("u4")
@@ -237,7 +237,7 @@ def test_a_damaged_snapshot_over_a_trimmed_log_is_read_from_the_checkpoint_and_l
 
 def test_a_claim_over_a_trimmed_log_loads(place: Place) -> None:
     stored = snapshots(place, 3)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     put(place, stored[0])
     place.send("u4")
     place.answer("four", claim=True)
@@ -246,7 +246,7 @@ def test_a_claim_over_a_trimmed_log_loads(place: Place) -> None:
 
 def test_a_hole_above_the_checkpoint_is_a_gap(place: Place) -> None:
     stored = snapshots(place, 3)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     known = set(place.stored("out/"))
     for number in (4, 5):
         place.send(f"u{number}")
@@ -304,7 +304,7 @@ def test_a_session_that_does_not_verify_is_not_trimmed(place: Place) -> None:
     put(place, json.dumps(document).encode())
     before = place.stored("")
     with pytest.raises(Refused, match="does not verify: law"):
-        trim(place.db, SID)
+        trim(place.db, SID, keep=Keep(turns=1))
     assert place.stored("") == before
 
 
@@ -313,28 +313,28 @@ def test_a_snapshot_that_cannot_be_read_is_not_rested_on(place: Place) -> None:
     put(place, b"{")
     before = place.stored("")
     with pytest.raises(Corrupt):
-        trim(place.db, SID)
+        trim(place.db, SID, keep=Keep(turns=1))
     assert place.stored("") == before
 
 
 def test_nothing_to_rest_on(place: Place) -> None:
-    assert trim(place.db, SID).why == "there is no snapshot yet"
+    assert trim(place.db, SID, keep=Keep(turns=1)).why == "there is no snapshot yet"
     place.db.create(SID, messages=[user("a")])
     place.clock.advance(24 * HOURS)
-    assert trim(place.db, SID).why == "no turn has ended yet"
+    assert trim(place.db, SID, keep=Keep(turns=1)).why == "no turn has ended yet"
 
 
 def test_a_second_trim_at_the_same_turn_rests_on_the_checkpoint_that_is_there(place: Place) -> None:
     session_of(place, 2)
     place.bucket.plan.append(Fault("delete", times=0))
     with pytest.raises(Exception, match="injected"):
-        trim(place.db, SID)
+        trim(place.db, SID, keep=Keep(turns=1))
     place.bucket.plan.clear()
     kept = place.stored("checkpoints/")
     with place.db.boot(SID) as session:
         session.set_state({"a": 1})
     seen = picture(place)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     assert place.stored("checkpoints/") == kept
     assert picture(place) == seen
     check(place)
@@ -348,7 +348,7 @@ def test_a_snapshot_that_fell_behind_the_checkpoint_is_brought_up_before_anythin
             put(place, stored[1])
 
     place.bucket.hook = hook
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     assert place.stored(SNAPSHOT)[SNAPSHOT] == stored[3]
 
 
@@ -360,9 +360,9 @@ def test_two_that_trim_at_once(place: Place) -> None:
 
     def meanwhile() -> None:
         if not deleted and place.stored("checkpoints/"):
-            deleted.append(trim(other, SID).deleted)
+            deleted.append(trim(other, SID, keep=Keep(turns=1)).deleted)
 
-    trim(watched(place, meanwhile), SID)
+    trim(watched(place, meanwhile), SID, keep=Keep(turns=1))
     assert deleted[0] > 10
     assert picture(place) == seen
     check(place)

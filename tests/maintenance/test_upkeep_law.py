@@ -90,7 +90,7 @@ def spoil(place: Place, old: list[bytes]) -> None:
 
 UPKEEP: list[Callable[[Place], Any]] = [
     lambda place: compact(place.db, SID),
-    lambda place: trim(place.db, SID),
+    lambda place: trim(place.db, SID, keep=Keep(turns=1)),
     lambda place: trim(place.db, SID, keep=Keep(turns=2)),
     lambda place: gc(place.db, SID),
 ]
@@ -159,6 +159,6 @@ def test_the_life_reaches_what_the_law_is_about() -> None:
     place.clock.advance(24 * HOURS)
     assert compact(place.db, SID).written > 2
     place.clock.advance(24 * HOURS)
-    assert trim(place.db, SID).deleted > 2
+    assert trim(place.db, SID, keep=Keep(turns=1)).deleted > 2
     assert gc(place.db, SID).deleted > 2
     assert any("cut off" in json for json in map(str, place.db.history(SID)))

@@ -6,7 +6,7 @@ import pytest
 from chat_samples import SID, Place, user
 from upkeep import HOURS, fresh, killed_at, names, session_of
 
-from snapshotter.maintenance import compact, delete, gc, trim
+from snapshotter.maintenance import Keep, compact, delete, gc, trim
 from snapshotter.verify import verify
 from streams import keys
 
@@ -103,7 +103,7 @@ def test_a_snapshot_from_before_the_deletion_is_told() -> None:
 
 def test_trimmed_above_the_deletion_it_is_not_rebuildable_from_the_log_alone(place: Place) -> None:
     place.clock.advance(24 * HOURS)
-    trim(place.db, SID)
+    trim(place.db, SID, keep=Keep(turns=1))
     assert not any(b"session-deleted" in data for data in place.stored("out/").values())
     verdict = verify(fresh(place), SID)
     assert verdict.ok, verdict.problems

@@ -13,6 +13,7 @@ from roots import TESTS, documents, forget, loaded, one, turns
 from snapshotter import maintenance, windows
 from snapshotter.core.blocks import Sizes
 from snapshotter.database import Database
+from snapshotter.maintenance import Keep
 from snapshotter.rebuilding import Options, source
 from snapshotter.rebuilding.working import rebuild_in
 from snapshotter.verify import verify
@@ -181,7 +182,7 @@ def test_a_snapshot_that_stands_inside_a_merged_segment_is_compared_there(place:
 
 def test_a_trimmed_log_is_rebuilt_from_its_checkpoint(place: Place) -> None:
     upkeep.session_of(place, turns=4)
-    maintenance.trim(place.db, SID)
+    maintenance.trim(place.db, SID, keep=Keep(turns=1))
     (old,) = place.stored("sessions/").values()
     turns(place.db, SID, 1, start=5)
     result = one(place.db)
@@ -199,7 +200,7 @@ def test_a_snapshot_older_than_the_checkpoint_cannot_be_compared(place: Place) -
     (old,) = place.stored("sessions/").values()
     turns(place.db, SID, 2, start=3)
     place.clock.advance(DAY)
-    maintenance.trim(place.db, SID)
+    maintenance.trim(place.db, SID, keep=Keep(turns=1))
     place.db.store.put(keys.snapshot(SID), old)
     result = one(place.db)
     assert (result.status, result.ok, result.base) == ("unchecked", True, "checkpoint")
@@ -209,7 +210,7 @@ def test_a_snapshot_older_than_the_checkpoint_cannot_be_compared(place: Place) -
 
 def test_a_trimmed_log_without_its_checkpoint_is_a_gap(place: Place) -> None:
     upkeep.session_of(place, turns=4)
-    maintenance.trim(place.db, SID)
+    maintenance.trim(place.db, SID, keep=Keep(turns=1))
     for key in place.stored("checkpoints/"):
         place.db.store.delete(key)
     result = one(place.db, Options("write"))

@@ -105,7 +105,7 @@ def doors(db: Database, session: str) -> Iterator[Callable[[], Any]]:
     yield lambda: db.peek(session).close()
     yield lambda: db.boot(receipt={"session": session, "id": 1}, takeover=True).close()
     yield lambda: list(db.sessions(prefix=session))
-    yield lambda: maintenance.maintain(db, [session], keep=Keep())
+    yield lambda: maintenance.maintain(db, [session], keep=Keep(turns=1))
     yield lambda: maintenance.redact(db, session, "u1")
     yield lambda: maintenance.fork(db, VICTIM, f"{session}-fork")
     yield lambda: maintenance.fork(db, session, session)

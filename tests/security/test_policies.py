@@ -154,7 +154,7 @@ def test_every_role_does_all_of_its_work(
     if not tenant:
         assert one in set(all_sessions(reader))
 
-    maintenance.maintain(keeper, [one], keep=maintenance.Keep())
+    maintenance.maintain(keeper, [one], keep=maintenance.Keep(turns=1))
     maintenance.fork(keeper, one, other)
     maintenance.redact(keeper, one, "u3")
     file = BytesIO()

@@ -6,7 +6,7 @@ import pytest
 from chat_samples import SID, Place
 from pieces import Broken, log_of
 
-from snapshotter.maintenance import compact, trim
+from snapshotter.maintenance import Keep, compact, trim
 
 DAY = 86_400.0
 
@@ -20,7 +20,7 @@ def half_compacted() -> tuple[dict[str, bytes], str, str]:
         place.answer(f"answer {number}")
         place.clock.advance(DAY)
         if number == 2:
-            trim(place.db, SID)
+            trim(place.db, SID, keep=Keep(turns=1))
     before = place.stored("out/")
     compact(place.db, SID)
     after = place.stored("out/")
