@@ -131,7 +131,11 @@ def fork(url: str, source: str, target: str, turn: int | None, dry_run: bool, as
 @url_argument
 @session_argument
 @click.option("--message", "message_id", help="The id of the message.")
-@click.option("--value", help="The name of a large value: the message that it belongs to is meant.")
+@click.option(
+    "--value",
+    help="The message that has this large value. Its name is that of the object below values/SESSION/,"
+    " without .json.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--takeover", is_flag=True, help="Do not wait for a worker: it is known to be dead.")
 @_DRY_RUN

@@ -17,7 +17,6 @@ from snapshotter.maintenance import Keep, compact, delete, gc, trim
 from streams.buckets.memory import MemoryBucket
 from streams.testing.faults import Call, FaultyBucket
 
-
 When = Literal["before", "after"]
 
 
