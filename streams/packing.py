@@ -235,7 +235,7 @@ def encode_line(record: Record) -> bytes:
         raise InvalidValue(f"a record cannot be stored: {error}") from error
     if len(data) > LIMIT:
         raise TooLarge(
-            f"a record takes {len(data)} bytes, the limit is {LIMIT}: store it elsewhere, and here its address",
+            f"a record takes {len(data)} bytes, the limit is {LIMIT}: store it elsewhere, its address here",
             size=len(data),
             limit=LIMIT,
         )
