@@ -27,6 +27,7 @@ from . import values
 from .agreeing import receipt_gap
 from .core.budget import Incident
 from .core.chunks import delta_of
+from .core.controls import control_of
 from .core.tally import Tally
 from .core.values import reason_text
 from .holding import LOOK_EVERY, SLACK, Holder, Silence, Wait, told_age
@@ -246,7 +247,7 @@ class Claiming:
 
 def _let_go(segment: Segment) -> bool:
     """True when the segment ends what it, or one before it, began: nobody holds the session after it."""
-    names = [str(record.get("control")) for record in segment.records]
+    names = [control_of(record).get("control") for record in segment.records]
     last = next((name for name in reversed(names) if name in (*_ENDS, *_BEGINNINGS)), None)
     return last in _ENDS
 
@@ -257,12 +258,13 @@ def _silence(tail: Tail, run: str, now_ms: int) -> float:
     last: int | None = None
     held: int | None = None
     for segment in tail.segments:
-        names = {record.get("control") for record in segment.records}
+        told = [control_of(record) for record in segment.records]
+        names = {record.get("control") for record in told}
         if segment.header.run == run:
             continue
         if names <= {"fence", "heartbeat"}:
             held = segment.modified_ms
-        elif names == {"turn-release"} and "turn" not in segment.records[0] and held is not None:
+        elif names == {"turn-release"} and "turn" not in told[0] and held is not None:
             held = None
         else:
             last, held = segment.modified_ms, None

@@ -20,6 +20,7 @@ from streams.errors import PreconditionFailed, Refused, Unreachable
 from streams.store import Store
 
 from .core.apart import ref_in
+from .core.shapes import is_ref
 from .core.snapshot import decode
 
 _ATTEMPTS = 4
@@ -74,7 +75,7 @@ def named(document: dict[str, Any]) -> set[str]:
     """What a snapshot document names: blocks, and values of the messages in itself."""
     context = document.get("context") or {}
     messages = [*(document.get("messages") or ()), *context.get("messages", ())]
-    refs = {ref["key"] for message in messages if (ref := ref_in(message)) is not None and "key" in ref}
+    refs = {ref["key"] for message in messages if (ref := ref_in(message)) and is_ref(ref)}
     return refs | {row["key"] for row in document.get("blocks") or ()}
 
 

@@ -13,6 +13,7 @@ from streams import keys, log
 from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
+from .core.controls import control_of
 from .core.fold import Fold
 from .core.inputs import InputLog
 from .core.snapshot import decode, encode
@@ -47,14 +48,14 @@ def after_deletion(store: Store, sid: str) -> dict[str, Any] | None:
 
 def deletes(segment: Segment) -> bool:
     """Whether a segment of the out log deletes the session."""
-    return any(record.get("control") == "session-deleted" for record in segment.records)
+    return any(control_of(record).get("control") == "session-deleted" for record in segment.records)
 
 
 def in_segment(sid: str, segment: Segment) -> dict[str, Any] | None:
     """The tombstone of the newest deletion that this segment of the out log holds; None where it has none."""
     fence: Record = {}
     found = None
-    for record in segment.records:
+    for record in map(control_of, segment.records):
         if record.get("control") == "fence" and record.get("why") == "delete":
             fence = record
         elif record.get("control") == "session-deleted" and fence:
@@ -64,15 +65,9 @@ def in_segment(sid: str, segment: Segment) -> dict[str, Any] | None:
 
 def _made(sid: str, segment: Segment, fence: Record, deleted: Record) -> dict[str, Any]:
     header, fold = segment.header, Fold()
-    fold.epoch, fold.run, fold.turn = _int(fence, "epoch"), str(fence.get("run") or ""), _int(fence, "turn")
+    fold.epoch, fold.run, fold.turn = fence.get("epoch", 0), fence.get("run", ""), fence.get("turn", 0)
     last = deleted["id"] == header.last
     # Merged with what came later, it ends elsewhere, and no nonce is known of the place.
     end = Cursor(deleted["id"], header.nonce if last else "", header.first)
-    data = tombstone(sid, end, fold, spent=_int(fence, "for"), date_ms=_int(deleted, "ts"))
+    data = tombstone(sid, end, fold, spent=fence.get("for", 0), date_ms=deleted.get("ts", 0))
     return decode(data, key=keys.snapshot(sid), session=sid, hydrated=True)
-
-
-def _int(record: Record, name: str) -> int:
-    """A number of a record; 0 where it is none."""
-    value = record.get(name)
-    return value if type(value) is int else 0

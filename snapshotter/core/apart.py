@@ -14,6 +14,7 @@ from typing import Any
 from streams.errors import Refused
 
 from .calls import Message
+from .shapes import is_ref
 
 Ref = dict[str, Any]
 
@@ -63,8 +64,10 @@ class Apart:
         self._refs: dict[int, tuple[Message, Ref]] = {}
 
     def note(self, message: Message, ref: Ref) -> None:
-        """This very object is what the reference stands for."""
-        self._refs[id(message)] = (message, ref)
+        """This very object is what the reference stands for. A record that has both may have come with them,
+        and with anything for a reference."""
+        if is_ref(ref):
+            self._refs[id(message)] = (message, ref)
 
     def ref_of(self, message: Message) -> Ref | None:
         found = self._refs.get(id(message))

@@ -19,6 +19,12 @@ _DIGITS = 16
 _NAME = re.compile(r"[0-9a-f]{64}-[A-Za-z0-9_-]{1,64}")
 
 
+def turn_of(told: dict[str, Any]) -> int:
+    """The turn that a snapshot document, or the `lastTurn` in it, tells of; 0 where it tells of none."""
+    turn = told.get("turn")
+    return turn if type(turn) is int and turn > 0 else 0
+
+
 def _text(value: Any) -> bool:
     return type(value) is str
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from snapshotter.core.calls import Message, answer_call, calls_of, locate
 from snapshotter.core.chain import id_of
+from snapshotter.core.controls import control_of
 from snapshotter.core.edits import named_inputs, newest_for
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import ANSWERS, Input
@@ -115,7 +116,7 @@ class Blanker:
         self._whole = not fold.cursor
         self._first: dict[int, int] = {}
         self._owners = dict(own.owners)
-        self._turn: Any = None
+        self._is_its_turn = False
 
     def feed(self, record: Record) -> None:
         """Take notice of a record of the in log."""
@@ -158,23 +159,23 @@ class Blanker:
         return {**_without(record, "ref"), "chunk": kept, **cuts}
 
     def _control(self, record: Record) -> Record:
-        name, before = record.get("control"), self._fold.open
+        told, before = control_of(record), self._fold.open
+        name = told.get("control")
         if name in ("turn-start", "input-applied"):
-            taken = [e for e in named_inputs(self._fold, record) if e.id not in self._fold.placed]
+            taken = [e for e in named_inputs(self._fold, told) if e.id not in self._fold.placed]
             self._owners |= dict(_laid(self._fold, taken))
         self._fold.apply(record)
         if name == "turn-start":
             self._note_placed()
-            named = record.get("inputs")
-            took = isinstance(named, list) and any(n in self.inputs for n in named if type(n) is int)
-            self._turn = record.get("turn") if took or record.get("messageId") == self.message_id else None
-            return _without(record, "body") if self._turn is not None else record
+            took = any(n in self.inputs for n in told.get("inputs", ()) if type(n) is int)
+            self._is_its_turn = took or told.get("messageId") == self.message_id
+            return _without(record, "body") if self._is_its_turn else record
         if name in ("turn-complete", "turn-release"):
-            if before is None or before.turn != record.get("turn") or self.message_id not in _made(before):
+            if before is None or before.turn != told.get("turn") or self.message_id not in _made(before):
                 return record
             self.turns.add(before.turn)
             return blank_turn(record)
-        if name == "stash" and self._turn is not None:
+        if name == "stash" and self._is_its_turn:
             return {**record, "data": None}
         if name not in ("history", "context"):
             return record

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from snapshotter import checkpoints
+from snapshotter.core.controls import control_of
 from snapshotter.core.tally import Tally
 from snapshotter.spans import maintained
 from snapshotter.tombstones import deletes
@@ -178,7 +179,7 @@ def settled(bench: Bench, places: Sequence[Place]) -> Iterator[Stretch]:
         _, cursor = log.link("out", bench.sid, cursor, [segment])
         current.parts.append(_Part(place, blob, segment))
         for record in segment.records:
-            current.starts |= record.get("control") == "turn-start"
+            current.starts |= control_of(record).get("control") == "turn-start"
             tally.apply(record)
         if current.starts:
             yield from waiting

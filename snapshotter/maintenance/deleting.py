@@ -35,6 +35,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from snapshotter import saving
+from snapshotter.core.controls import control_of
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import GONE, InputLog
 from snapshotter.core.snapshot import decode
@@ -185,7 +186,7 @@ def _turn_in(key: str, blob: Blob) -> int:
     except Corrupt:
         return 0
     records = [] if segment is None else segment.records
-    return max((r["turn"] for r in records if type(r.get("turn")) is int), default=0)
+    return max((control_of(record).get("turn", 0) for record in records), default=0)
 
 
 def _claimed(bench: Bench, which: Log) -> int:

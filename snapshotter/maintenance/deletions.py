@@ -11,6 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from snapshotter.agreeing import Stored
+from snapshotter.core.controls import control_of
 from snapshotter.tombstones import after_deletion
 from streams import log
 from streams.buckets.base import Written
@@ -43,7 +44,7 @@ def stands_above(bench: Bench, cursor: int, controls: Collection[str]) -> bool:
     covering = [place for place in places if place.first <= cursor][:1]  # merged, it may reach above
     for segment in log.fetch(bench.store, [place.key for place in (*above, *covering)]):
         for record in segment.records:
-            if record["id"] > cursor and record.get("control") in controls:
+            if record["id"] > cursor and control_of(record).get("control") in controls:
                 return True
     return False
 

@@ -26,8 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 from snapshotter import checkpoints, saving, values
 from snapshotter.agreeing import InputGone, Stored, newest_inputs
+from snapshotter.core.controls import control_of
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
+from snapshotter.core.shapes import turn_of
 from snapshotter.core.snapshot import decode, restore
 from snapshotter.core.tally import Tally
 from snapshotter.incoming import read_inputs
@@ -86,7 +88,7 @@ def _fork(bench: Bench, source: str, turn: int | None) -> Done:
     decided = fence is not None and bench.store.head(keys.checkpoint(bench.sid, _NUMBER)) is not None
     if decided:
         _finish(bench)
-    if fence is not None and fence.records[0].get("cause", cause) != cause:
+    if fence is not None and control_of(fence.records[0]).get("cause", cause) != cause:
         raise bench.taken("a fork")  # it was begun as a fork of something else, and is to become that
     if decided:
         return bench.done
@@ -119,7 +121,7 @@ def _state(store: Store, sid: str, name: str, turn: int | None) -> Fold:
 
 def _read(store: Store, sid: str, name: str, turn: int | None) -> Fold:
     """The same, at one look."""
-    document = next((d for d in _documents(store, sid) if turn is None or d.get("turn", 0) <= turn), None)
+    document = next((d for d in _documents(store, sid) if turn is None or turn_of(d) <= turn), None)
     try:
         document, tail = _tail(store, sid, document)
     except Gap as gap:
@@ -175,7 +177,7 @@ def _documents(store: Store, sid: str) -> Iterator[dict[str, Any]]:
 
 def _rest(document: dict[str, Any], records: list[Record], turn: int | None) -> tuple[int, int]:
     """The last out id at which no turn is open and none after `turn` has begun, and the turn it stands at."""
-    number = document.get("turn") or 0
+    number = turn_of(document)
     stop, reached = int(document.get("lastOutEventId") or 0), number
     tally = Tally(cursor=stop, turn=number)
     for record in records:
@@ -228,7 +230,8 @@ def _own_fence(bench: Bench, out: Sequence[Place]) -> Segment | None:
         return None
     blob = bench.store.get(out[-1].key)
     segment = None if blob is None else decode_segment(blob.data, key=out[-1].key)
-    return segment if segment is not None and segment.records[0].get("why") == "create" else None
+    why = None if segment is None else control_of(segment.records[0]).get("why")
+    return segment if why == "create" else None
 
 
 def _copy(bench: Bench, copies: list[tuple[str, str]]) -> None:

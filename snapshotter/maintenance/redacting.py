@@ -32,12 +32,14 @@ from snapshotter import blocks
 from snapshotter.checkpoints import cursor_of
 from snapshotter.core.budget import Limits
 from snapshotter.core.calls import Message
+from snapshotter.core.shapes import is_ref, turn_of
 from snapshotter.spans import maintained
 from snapshotter.windows import WINDOW
 from streams import keys
 from streams.buckets.base import Blob, Entry
 from streams.errors import Fenced, InvalidValue, PreconditionFailed, Refused, Unreachable, Unsupported
 from streams.log import Vanished
+from streams.records import Record
 from streams.store import Store
 
 from .bench import Bench, Done, restarting
@@ -183,12 +185,13 @@ def _holders(bench: Bench, session: Session, name: str) -> list[str]:
     for read in logs.inputs:
         for record in read.records:
             fold.feed(record)
-            if record.get("ref", {}).get("key") == name and "message" in record:
-                return [str(record["message"].get("id"))]
+            held = record.get("message")
+            if _refers(record, name) and isinstance(held, dict):
+                return [str(held.get("id"))]
     for read in logs.outs:
         for record in read.records:
             fold.apply(record)
-            if record.get("ref", {}).get("key") == name:
+            if _refers(record, name):
                 held = record.get("message")
                 own = fold.open.message_id if fold.open is not None else ""
                 return [str(held.get("id")) if isinstance(held, dict) else own]
@@ -196,6 +199,12 @@ def _holders(bench: Bench, session: Session, name: str) -> list[str]:
     if head is None or not head.size:
         raise Refused(f"nothing in session {session.id!r} names the value {name!r}")
     return [str(m.get("id")) for m in session.fold.chain.messages if m == blank(m)]
+
+
+def _refers(record: Record, name: str) -> bool:
+    """Whether a record names this value."""
+    ref: Any = record.get("ref")
+    return is_ref(ref) and ref["key"] == name
 
 
 def _say(bench: Bench, session: Session, target: str, listed: list[Entry], erased: set[bytes]) -> Own:
@@ -234,7 +243,7 @@ def _take_over(session: Session, target: str, count: int, changes: Changes) -> N
     """Take the log over, and say what the message is now that stands in the history so many times."""
     session.fold.inputs.forget(changes.inputs)
     last = session.fold.last_turn
-    if last is not None and (last.get("turn") in changes.turns or last.get("messageId") == target):
+    if last is not None and (turn_of(last) in changes.turns or last.get("messageId") == target):
         session.fold.last_turn = blank_turn(last)
     session.fold.chain.changed = True  # a checkpoint is due, however short the log behind the last one is
     messages = session.fold.chain.messages
@@ -332,7 +341,7 @@ def _copied(bench: Bench) -> tuple[str, Blob, dict[str, Any]]:
         if stored is None or stored[1].get("deleted"):
             raise Vanished(f"session {bench.done.session!r} was deleted while it was redacted")
         blob, document = stored
-        own = keys.checkpoint(bench.sid, document.get("turn") or 0)
+        own = keys.checkpoint(bench.sid, turn_of(document))
         if own != key:
             key = own
             continue

@@ -19,6 +19,7 @@ from typing import Any
 from snapshotter import values
 from snapshotter.checkpoints import leftovers
 from snapshotter.core.calls import Message
+from snapshotter.core.controls import control_of, mended
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
 from snapshotter.core.shapes import is_ref
@@ -181,6 +182,6 @@ def _hollowed(dead: Iterable[Read]) -> Iterator[tuple[Read, list[Record]]]:
     """The dead segments that hold more than heartbeats, with nothing else."""
     for read in dead:
         header = read.segment.header
-        if any(record.get("control") != "heartbeat" for record in read.records):
-            ids = range(header.first, header.last + 1)
-            yield read, [{"id": n, "ts": read.records[0]["ts"], "control": "heartbeat"} for n in ids]
+        if any(control_of(record).get("control") != "heartbeat" for record in read.records):
+            ids, ts = range(header.first, header.last + 1), mended(read.records[0])[0].get("ts", 0)
+            yield read, [{"id": n, "ts": ts, "control": "heartbeat"} for n in ids]

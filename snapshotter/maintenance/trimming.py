@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from snapshotter import saving
 from snapshotter.checkpoints import cursor_of
+from snapshotter.core.controls import control_of
+from snapshotter.core.shapes import turn_of
 from snapshotter.core.snapshot import decode
 from snapshotter.spans import maintained
 from snapshotter.verify import verify
@@ -107,10 +109,10 @@ def _base(bench: Bench) -> _Base | None:
     blob, document = found
     if document.get("deleted"):
         bench.done.why = "the session is deleted"
-    elif not document.get("turn"):
+    elif not turn_of(document):
         bench.done.why = "no turn has ended yet"
     else:
-        own = keys.checkpoint(bench.sid, document["turn"])
+        own = keys.checkpoint(bench.sid, turn_of(document))
         stored = bench.store.get(own)
         if stored is None:
             return _Base(blob.data, document, stored=False)
@@ -135,16 +137,15 @@ def _cut(
         segment = decode_segment(blob.data, key=place.key)
         if segment is None:
             continue
-        if found and any(_settles(record) for record in segment.records):
+        told = [control_of(record) for record in segment.records]
+        if found and any(map(_settles, told)):
             break
         size += place.size
-        named += [n for r in segment.records for n in r.get("inputs") or () if type(n) is int]
-        begun = [
-            r["id"] for r in segment.records if r.get("control") == "turn-start" and r.get("attempt") == 1
-        ]
+        named += [n for r in told for n in r.get("inputs", ()) if type(n) is int]
+        begun = [r["id"] for r in told if r.get("control") == "turn-start" and r.get("attempt") == 1]
         left -= sum(number <= cursor for number in begun)
         enough = left <= 0 and size >= keep.bytes and _age(place, date_ms) >= keep.seconds
-        if enough and (begun or (found and any(r.get("why") == "boot" for r in segment.records))):
+        if enough and (begun or (found and any(r.get("why") == "boot" for r in told))):
             found = place.first
     return found, min(named, default=keys.MAX) if found else 0
 
@@ -185,12 +186,11 @@ def _check(bench: Bench) -> None:
 def _secure(bench: Bench, base: _Base) -> None:
     """Make the checkpoint durable, and the snapshot stand no lower. Raises Vanished where another trim was
     first, or where a snapshot cannot be brought up."""
-    number = base.document["turn"]
     bench.done.written += not base.stored
     if bench.done.dry_run:
         return
     if not base.stored:
-        key = keys.checkpoint(bench.sid, number)
+        key = keys.checkpoint(bench.sid, turn_of(base.document))
         try:
             written = put_copy(bench, key, base.data, base.document, base.stands)
         except PreconditionFailed:
