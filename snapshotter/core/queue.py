@@ -160,22 +160,22 @@ def answered(fold: Fold) -> set[str]:
     turn = fold.open
     if turn is None:
         return set()
-    found = {message.get("id") for message in turn.asked}
+    found = [message.get("id") for message in turn.asked]
     taken = [entry for number in turn.inputs if (entry := fold.inputs.get(number)) is not None]
     for entry in taken:
         if entry.role in ("message", "edit"):
-            found |= {entry.message.get("id"), entry.record.get("messageId")}
+            found += [entry.message.get("id"), entry.record.get("messageId")]
     if turn.slot is not None:
-        found.update(fold.chain.asked_before(turn.slot))
+        found += fold.chain.asked_before(turn.slot)
     elif any(entry.role == "regenerate" for entry in taken):
-        found.update(fold.chain.asked_before(len(fold.chain)))
+        found += fold.chain.asked_before(len(fold.chain))
     return {name for name in found if isinstance(name, str)}
 
 
 def concerns(names: set[str], stop: dict[str, Any], seen: int) -> bool:
     """True when a stop ends the attempt that answers what these ids name and has seen inputs up to `seen`."""
     named = stop.get("messageId")
-    return stop["id"] > seen and (named is None or named in names)
+    return stop["id"] > seen and (named is None or (isinstance(named, str) and named in names))
 
 
 def _stop(fold: Fold, view: View, queue: Queue, entry: Input, owed: list[Input]) -> None:
