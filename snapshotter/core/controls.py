@@ -20,6 +20,7 @@ ANEW: Final = ("create", "delete")
 _TYPES: Final[dict[str, type]] = {
     **dict.fromkeys(("ts", "turn", "attempt", "epoch", "seen", "for", "parts"), int),
     **dict.fromkeys(("run", "mode", "status", "why", "cause", "control", "upto", "messageId", "op"), str),
+    **dict.fromkeys(("finishReason", "error", "reason", "detail"), str),
     **dict.fromkeys(("inputs", "clientTools", "messages", "unset"), list),
     **dict.fromkeys(("set", "message"), dict),
 }

@@ -19,10 +19,9 @@ _DIGITS = 16
 _NAME = re.compile(r"[0-9a-f]{64}-[A-Za-z0-9_-]{1,64}")
 
 
-def turn_of(told: dict[str, Any]) -> int:
-    """The turn that a snapshot document, or the `lastTurn` in it, tells of; 0 where it tells of none."""
-    turn = told.get("turn")
-    return turn if type(turn) is int and turn > 0 else 0
+def turn_of(document: dict[str, Any]) -> int:
+    """The turn at which a snapshot document stands; 0 before the first one's end."""
+    return max(0, document.get("turn") or 0)
 
 
 def _text(value: Any) -> bool:

@@ -26,6 +26,7 @@ from .apart import Apart, ref_in
 from .blocks import Block, Span
 from .calls import Message
 from .chain import Chain
+from .controls import mended
 from .fold import Fold
 from .inputs import InputLog
 from .shapes import problem_of
@@ -188,7 +189,8 @@ def restore(document: dict[str, Any], *, strict: bool = False, parts: Parts | No
     fold.epoch = document.get("epoch") or 0
     fold.run = document.get("run") or ""
     fold.turn = document.get("turn") or 0
-    fold.last_turn = document.get("lastTurn")
+    last = document.get("lastTurn")
+    fold.last_turn = None if last is None else mended(last)[0]  # what it says a turn-complete has said
     fold.unfinished = list(document.get("unfinished") or ())
     fold.state = document.get("state") or {}
     fold.context = parts.context

@@ -243,7 +243,7 @@ def _take_over(session: Session, target: str, count: int, changes: Changes) -> N
     """Take the log over, and say what the message is now that stands in the history so many times."""
     session.fold.inputs.forget(changes.inputs)
     last = session.fold.last_turn
-    if last is not None and (turn_of(last) in changes.turns or last.get("messageId") == target):
+    if last is not None and (last.get("turn") in changes.turns or last.get("messageId") == target):
         session.fold.last_turn = blank_turn(last)
     session.fold.chain.changed = True  # a checkpoint is due, however short the log behind the last one is
     messages = session.fold.chain.messages

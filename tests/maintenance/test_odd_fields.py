@@ -12,7 +12,9 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import astuple
 from functools import cache
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -27,6 +29,7 @@ from upkeep import HOURS, check, fresh
 from snapshotter import Database
 from snapshotter.core.queue import concerns
 from snapshotter.errors import StreamError
+from snapshotter.hosting.status import outcome_of
 from snapshotter.maintenance import Keep, compact, delete, export, fork, gc, maintain, redact, trim
 from snapshotter.rebuilding.results import Mode, Options
 from snapshotter.rebuilding.working import rebuild_in
@@ -263,7 +266,7 @@ def odd_documents(draw: st.DrawFn) -> Place:
     return place
 
 
-MANY = settings(max_examples=60, deadline=None, database=None)
+MANY = settings(max_examples=45, deadline=None, database=None)
 
 
 @MANY
@@ -289,6 +292,7 @@ def test_an_odd_document_makes_no_door_fail_untyped(odd: Place) -> None:
         ("message", "messageId", {}, False),
         ("history", "ref", {}, True),
         ("turn-complete", "control", [[]], True),
+        ("turn-complete", "status", 5, True),
         ("fence", "why", [], True),
     ],
 )
@@ -308,6 +312,7 @@ def test_no_door_takes_a_field_for_granted(sort: str, name: str, value: Any, bar
         lambda document: document.pop("turn"),
         lambda document: document["lastTurn"].update(turn=[]),
         lambda document: document["lastTurn"].update(messageId={}),
+        lambda document: document["lastTurn"].update(status=5),
     ],
 )
 @pytest.mark.parametrize("where", ["sessions/", "checkpoints/"])
@@ -358,6 +363,26 @@ def test_a_redaction_finds_the_turn_whose_number_is_odd() -> None:
     answer = odd.db.history(SID)[-1]["id"]
     redact(fresh(odd), SID, answer, takeover=True)
     assert not [data for data in odd.stored("out/").values() if b"stashed" in data or b"sent" in data]
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_how_a_turn_ended_is_told_in_texts(bare: bool, tmp_path: Path) -> None:
+    """Of a turn-complete, and of a snapshot that repeats it; a table of all sessions has columns of text."""
+    odd = Place()
+    odd.send("u1")
+    odd.answer()
+    texts = dict.fromkeys(("status", "finishReason", "error", "reason", "detail"), 5)
+    for name, value in texts.items():
+        set_in(odd, "turn-complete", name, value)
+    redo(odd, SNAPSHOT, lambda document: document["lastTurn"].update(texts))
+    if bare:
+        drop(odd, SNAPSHOT)
+    outcome = outcome_of(fresh(odd).peek(SID).fold)
+    assert outcome is not None
+    assert [type(told) for told in astuple(outcome)[3:]] == [type(None)] * 4
+    assert outcome.status == ("completed" if bare else "")
+    options = Options("export", dest=tmp_path.as_uri(), format="parquet")
+    assert [found.status for found in rebuild_in(fresh(odd), options, [SID])] == ["exported"]
 
 
 def test_a_stop_that_names_something_odd_stops_nothing() -> None:
