@@ -250,7 +250,7 @@ def test_a_turn_of_a_closed_session_refuses_chunks(place: Place) -> None:
     ("path", "ask"),
     [
         ("values", lambda it: it.set_state(["x"])),
-        ("", lambda it: it.edit_history("put", message="x")),
+        ("message", lambda it: it.edit_history("put", message="x")),
         ("message.role", lambda it: it.edit_history("put", message={"id": "x", "parts": []})),
         ("message.parts", lambda it: it.edit_history("put", message={"id": "x", "role": "user"})),
         ("message.id", lambda it: it.edit_history("put", message={"id": 5, "role": "user", "parts": []})),
@@ -297,7 +297,7 @@ def test_an_edit_of_a_wrong_type_is_refused_before_anything_is_written(
             "messages[0].parts[0].data",
         ),
         (5, "messages"),
-        (["x"], ""),
+        (["x"], "messages[0]"),
     ],
 )
 def test_a_history_is_checked_before_it_is_imported(place: Place, messages: Any, path: str) -> None:

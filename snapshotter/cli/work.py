@@ -250,7 +250,8 @@ class _Recording:
             number, status, message_id = turn.number, turn.status, turn.message_id
         elif fold.last_turn is not None and fold.last_turn != self._last:
             last = fold.last_turn
-            number, status, message_id = last["turn"], last["status"], last.get("messageId")
+            number, status = last.get("turn", 0), last.get("status", "completed")
+            message_id = last.get("messageId")
         else:  # an action that was done without an answer
             number, status, message_id = fold.turn, "completed", None
         if self._json:
