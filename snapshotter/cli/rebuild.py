@@ -15,7 +15,6 @@ from snapshotter.errors import Refused
 from snapshotter.rebuilding import LOCAL, Result, Summary, dask, ray
 from snapshotter.rebuilding import rebuild as rebuild_all
 
-from .look import since_ms
 from .output import (
     count,
     emit,
@@ -25,10 +24,10 @@ from .output import (
     painted,
     say,
     store_url,
-    tell_empty,
     url_argument,
 )
 from .problems import PROBLEM
+from .selecting import Chosen, selection
 
 _SHOWN = 10  # differences of one session that a person is shown
 
@@ -44,7 +43,6 @@ def _store(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "  snapshotter rebuild s3://bucket/agents --since 24h --export parquet ./tables",
 )
 @url_argument
-@click.argument("sessions", metavar="[SESSION]…", nargs=-1)
 @click.option("--compare", is_flag=True, help="Compare with the snapshots (default).")
 @click.option("--write", is_flag=True, help="Write snapshots back, never over a newer one.")
 @click.option(
@@ -54,9 +52,7 @@ def _store(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     metavar="FORMAT DEST",
     help="Write the histories as jsonl or parquet into a folder or a bucket.",
 )
-@click.option("--prefix", default="", help="Only sessions whose id begins so.")
-@click.option("--since", help="Only those changed since: 90s, 15m, 24h, 7d, or a date as 2026-01-31[T12:00].")
-@click.option("--sessions-from", type=click.File(), help="A file with one session id a line; - is stdin.")
+@selection
 @click.option("--replace-unreadable", is_flag=True, help="With --write: also over damaged snapshots.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes; by default one for each core.")
 @click.option(
@@ -76,12 +72,10 @@ def _store(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 @json_option
 def rebuild(
     url: str,
-    sessions: tuple[str, ...],
+    chosen: Chosen,
     compare: bool,
     write: bool,
     export: tuple[str, str] | None,
-    sessions_from: Any,
-    since: str | None,
     dask_address: str | None,
     ray_address: str | None,
     as_json: bool,
@@ -102,8 +96,6 @@ def rebuild(
         mode, options["format"], options["dest"] = "export", export[0], store_url(export[1])
     if options["resume"] and options["journal"] is None:
         raise Refused("--resume needs the --journal of the run that stopped")
-    names = [*sessions, *(line.rstrip("\r\n") for line in sessions_from or () if line.strip())]
-    chosen = names if sessions or sessions_from is not None else None
     with (
         _interruptible(options["journal"]),
         _executor(dask_address, ray_address) as executor,
@@ -113,17 +105,16 @@ def rebuild(
             url,
             allow_unfenced=is_unfenced(),
             mode=mode,  # type: ignore[arg-type]  # one of the three
-            sessions=chosen,
-            since=since_ms(since),
+            sessions=chosen.sessions,
+            prefix=chosen.prefix,
+            since=chosen.since,
             executor=executor,
             progress=progress,
             **options,
         )
-    if not summary.sessions and chosen is None:
+    if not summary.sessions:
         with open_database(url) as db:
-            tell_empty(
-                db, "there are no such sessions" if options["prefix"] or since else "there are no sessions"
-            )
+            chosen.tell_none(db)
     if as_json:
         emit({"summary": summary.to_json()})
     else:

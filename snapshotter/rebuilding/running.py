@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from snapshotter.catalogue import all_sessions, changes
+from snapshotter.catalogue import selected
 from snapshotter.core.blocks import DEFAULT, Sizes
 from snapshotter.database import Database
 from snapshotter.database import open as open_database
@@ -198,24 +198,13 @@ def _planned(db: Database, asked: _Asked, journal: Journal | None) -> Tasks:
     """The tasks, from the journal where it has them."""
     if journal is not None and journal.tasks is not None:
         return journal.tasks
-    names = list(_selected(db, asked))
+    names = list(selected(db, asked.sessions, prefix=asked.prefix, since=asked.since))
     share = -(-len(names) // (_TASKS_EACH * asked.jobs))
     size = asked.chunk or max(1, min(_CHUNK, share))
     tasks = {n: names[at : at + size] for n, at in enumerate(range(0, len(names), size))}
     if journal is not None:
         journal.plan(tasks)
     return tasks
-
-
-def _selected(db: Database, asked: _Asked) -> Iterator[str]:
-    """The sessions asked for, each once."""
-    dates = changes(db) if asked.since is not None else {}
-    given = dates if asked.since is not None else all_sessions(db)
-    for name in dict.fromkeys(given if asked.sessions is None else asked.sessions):
-        date = dates.get(name)
-        changed = asked.since is None or date is None or date >= asked.since
-        if changed and name.startswith(asked.prefix):
-            yield name
 
 
 def _check_keys(summary: Summary) -> None:

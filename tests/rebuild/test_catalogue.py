@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from chat_samples import SID, Place, user
 from roots import forget, turns
 
-from snapshotter.catalogue import all_sessions, changes
+from snapshotter.catalogue import all_ids, all_sessions, changes, checked, selected
+from streams import keys
 from streams.buckets.base import Page
-from streams.errors import WrongEndpoint
+from streams.errors import InvalidValue, WrongEndpoint
 
 
 def test_small_sessions_share_a_listing() -> None:
@@ -55,3 +58,39 @@ def test_a_listing_that_stands_still_is_an_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(place.db.store, "list", still)
     with pytest.raises(WrongEndpoint, match="stands still"):
         list(all_sessions(place.db))
+
+
+def test_a_prefix_is_listed_and_not_looked_for() -> None:
+    place = Place()
+    for name in ("a-1", "a-2", "a ä", "b"):
+        place.db.send(name, user("u1"))
+    place.db.store.put(keys.value("a-3", "0" * 64 + "-n"), b"left by one who died")
+    turns(place.db, "a-2", 1)
+    place.bucket.calls.clear()
+    assert sorted(all_sessions(place.db, "a-")) == ["a-1", "a-2"]
+    assert {call.key for call in place.bucket.calls} == {"sessions/a-", "in/a-", "out/a-"}
+    assert sorted(all_ids(place.db, "a-")) == ["a-1", "a-2", "a-3"]
+    assert list(all_sessions(place.db, "a ")) == ["a ä"]
+    assert set(changes(place.db, "a-")) == {"a-1", "a-2"}
+
+
+def test_what_is_asked_for_is_found_once() -> None:
+    place = Place()
+    for name in ("a-1", "a-2", "b"):
+        place.db.send(name, user("u1"))
+        place.clock.advance(60)
+    at = changes(place.db)["a-2"]
+    assert list(selected(place.db)) == ["a-1", "a-2", "b"]
+    assert list(selected(place.db, ["b", "nosuch", "b"])) == ["b", "nosuch"]
+    assert list(selected(place.db, prefix="a-", since=at)) == ["a-2"]
+    assert list(selected(place.db, ["a-1", "b", "nosuch"], since=at)) == ["b", "nosuch"]
+
+
+@pytest.mark.parametrize("sessions", ["s-0", b"s-0", 5, [5], ["s-0", None]])
+def test_what_is_no_list_of_ids_is_refused(sessions: Any) -> None:
+    with pytest.raises(InvalidValue, match="sessions is a list of ids"):
+        checked(sessions)
+
+
+def test_a_list_of_ids_is_each_once() -> None:
+    assert checked(name for name in ("b", "a", "b")) == ["b", "a"]
