@@ -16,6 +16,7 @@ from streams.buckets.base import Bucket
 from streams.clock import Clock, SystemClock
 from streams.store import Retries, Store
 
+from .sidebyside import breakable
 from .telemetry import Telemetry
 from .watched import watched_store
 
@@ -43,6 +44,7 @@ class Ground:
         self._capabilities: probe.Capabilities | None = None
         self._known = bucket.trusted
         self._lock = threading.Lock()
+        self._asking = self.clock.waiter()
 
     @property
     def url(self) -> str:
@@ -58,7 +60,7 @@ class Ground:
 
     def _own_store(self) -> Store:
         """Counters and a trace of its own for each session, over the same bucket."""
-        return watched_store(self._bucket, self.clock, self._retries, self.telemetry)
+        return watched_store(breakable(self._bucket), self.clock, self._retries, self.telemetry)
 
     def _learner(self) -> Callable[[probe.Capabilities], None] | None:
         """Who takes what the probe found, None where that is known."""
@@ -82,10 +84,13 @@ class Ground:
     def _ensure(self) -> None:
         """Before the first write: the store keeps what the engine needs, or Unsupported is raised."""
         if not self._known:
-            found = probe.ensure(self.store, allow_unfenced=self._allow_unfenced)
-            if found is not None:
-                self._learn(found)
-        elif self._capabilities is not None:
+            with self._asking:  # one thread asks, and the others wait for what it finds
+                if not self._known:
+                    found = probe.ensure(self.store, allow_unfenced=self._allow_unfenced)
+                    if found is not None:
+                        self._learn(found)
+                    return
+        if self._capabilities is not None:
             probe.require(self._capabilities, allow_unfenced=self._allow_unfenced)
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ class _Check:
     """One run over one session."""
 
     def __init__(self, db: Database, session_id: str) -> None:
-        self._store = db.store
+        self._store = db._own_store()
         self._sid = db.sid(session_id)
         self._verdict = Verdict(session_id)
         self._etag: str | None = None

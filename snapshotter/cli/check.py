@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import partial
+
 import click
 
+from snapshotter import Database
 from snapshotter.catalogue import all_sessions
 from snapshotter.errors import Retryable, Unreachable, WrongKey
 from snapshotter.findings import Finding as Problem
 from snapshotter.findings import Verdict
+from snapshotter.sidebyside import side_by_side
 from snapshotter.verify import verify as verify_session
 from streams.testing.conformance import Traits
 
@@ -23,13 +28,14 @@ from .output import (
     progress,
     say,
     short,
-    tell_empty,
     url_argument,
 )
 from .problems import PROBLEM
+from .selecting import Chosen, selection, threads_option
 
 _OK = painted("ok ", fg="green")
 _BAD = painted("BAD", fg="red", bold=True)
+_LACKING = "wrong-key"
 _WARNING = painted("!  ", fg="yellow")
 
 
@@ -39,10 +45,11 @@ _WARNING = painted("!  ", fg="yellow")
     "  snapshotter verify s3://bucket/agents chat-42 chat-43 --json | jq 'select(.ok | not)'",
 )
 @url_argument
-@click.argument("sessions", metavar="[SESSION]…", nargs=-1)
+@selection
+@threads_option
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, url: str, sessions: tuple[str, ...], as_json: bool) -> None:
+def verify(ctx: click.Context, url: str, chosen: Chosen, jobs: int, as_json: bool) -> None:
     """Check sessions (default: all) for integrity, and for the law that their history rests on.
 
     Every object has to decode (header, checksum, ids), both logs have to go on without a hole, and the whole
@@ -50,27 +57,19 @@ def verify(ctx: click.Context, url: str, sessions: tuple[str, ...], as_json: boo
     A session whose key is not at hand is one with a problem; where that is all of them, it is the command's.
     """
     with open_database(url) as db:
-        names = list(sessions) or list(all_sessions(db))
-        if not names:
-            tell_empty(db, "there are no sessions")
+        names = chosen.of(db, all_sessions)
         verdicts: list[Verdict] = []
-        lacking: list[WrongKey] = []
-        with progress(names, "verifying") as each:
-            for name in each:
-                try:
-                    verdicts.append(verify_session(db, name))
-                except WrongKey as error:
-                    lacking.append(error)
-                    problems = [Problem("wrong-key", str(error))]
-                    verdicts.append(Verdict(name, rebuildable=False, problems=problems))
-                except Unreachable:
-                    raise
-                except Retryable as error:  # one session: others tidied it up, or no room to unpack it
-                    verdicts.append(Verdict(name, problems=[Problem("not-checked", str(error))]))
+        with (
+            closing(side_by_side(partial(_verdict, db), names, jobs)) as coming,
+            progress(coming, "verifying", len(names)) as each,
+        ):
+            for verdict in each:
+                verdicts.append(verdict)
                 if as_json:
-                    emit(verdicts[-1].to_json())
+                    emit(verdict.to_json())
+    lacking = [p.detail for verdict in verdicts for p in verdict.problems if p.code == _LACKING]
     if lacking and len(lacking) == len(names):
-        raise lacking[0]
+        raise WrongKey(lacking[0])
     if not as_json:
         for verdict in verdicts:
             _tell(verdict)
@@ -78,6 +77,18 @@ def verify(ctx: click.Context, url: str, sessions: tuple[str, ...], as_json: boo
         say(f"{count(len(verdicts), 'session')}, {count(bad, 'with a problem', 'with problems')}")
     if not all(verdict.ok for verdict in verdicts):
         ctx.exit(PROBLEM)
+
+
+def _verdict(db: Database, session: str) -> Verdict:
+    """That of one session. What concerns the whole store is raised."""
+    try:
+        return verify_session(db, session)
+    except WrongKey as error:
+        return Verdict(session, rebuildable=False, problems=[Problem(_LACKING, str(error))])
+    except Unreachable:
+        raise
+    except Retryable as error:  # one session: others tidied it up, or no room to unpack it
+        return Verdict(session, problems=[Problem("not-checked", str(error))])
 
 
 def _tell(verdict: Verdict) -> None:

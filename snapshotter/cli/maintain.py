@@ -16,8 +16,9 @@ from snapshotter.maintenance import gc as gc_session
 from snapshotter.maintenance import trim as trim_session
 from snapshotter.maintenance.upkeep import Step, compact_where_possible
 
-from .output import count, emit, json_option, open_database, painted, say, tell_empty, url_argument
+from .output import count, emit, json_option, open_database, painted, say, url_argument
 from .problems import PROBLEM
+from .selecting import Chosen, selection, threads_option
 
 _AGE = click.option(
     "--minimum-age",
@@ -36,9 +37,9 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done,
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for decorate in (json_option, _DRY_RUN, _AGE):
+    for decorate in (json_option, _DRY_RUN, _AGE, threads_option, selection):
         command = decorate(command)
-    return url_argument(click.argument("sessions", metavar="[SESSION]…", nargs=-1)(command))
+    return url_argument(command)
 
 
 def _keep_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,21 +67,16 @@ def _keep(turns: int | None, days: float | None, size: int | None) -> Keep | Non
 @click.command(
     short_help="Do what is due: trim, compact, gc.",
     epilog="\b\nExample:\n  snapshotter maintain s3://bucket/agents --keep-days 30\n"
+    "  snapshotter maintain s3://bucket/agents --since 48h --jobs 16\n"
     "  snapshotter maintain ./data --dry-run --json | jq 'select(.error)'",
 )
 @_options
 @_keep_options
-@click.pass_context
 def maintain(
-    ctx: click.Context,
-    url: str,
-    sessions: tuple[str, ...],
-    hours: float,
-    dry_run: bool,
-    as_json: bool,
     keep_turns: int | None,
     keep_days: float | None,
     keep_bytes: int | None,
+    **given: Any,
 ) -> None:
     """Do what is due to sessions (default: all): compact closed turns, remove garbage, and with one of the
     --keep options trim the logs first.
@@ -90,7 +86,7 @@ def maintain(
     """
     keep = _keep(keep_turns, keep_days, keep_bytes)
     trimming: list[Step] = [] if keep is None else [partial(trim_session, keep=keep)]
-    _run(ctx, url, sessions, [*trimming, compact_where_possible, gc_session], hours, dry_run, as_json)
+    _run([*trimming, compact_where_possible, gc_session], **given)
 
 
 @click.command(
@@ -98,15 +94,12 @@ def maintain(
     epilog="\b\nExample:\n  snapshotter compact ./data chat-42",
 )
 @_options
-@click.pass_context
-def compact(
-    ctx: click.Context, url: str, sessions: tuple[str, ...], hours: float, dry_run: bool, as_json: bool
-) -> None:
+def compact(**given: Any) -> None:
     """Merge the segments of each closed turn into one object, so that reading a log takes fewer requests.
 
     Nothing of the history changes. Refused where the store does not replace an object under If-Match.
     """
-    _run(ctx, url, sessions, [compact_session], hours, dry_run, as_json)
+    _run([compact_session], **given)
 
 
 @click.command(
@@ -116,17 +109,11 @@ def compact(
 )
 @_options
 @_keep_options
-@click.pass_context
 def trim(
-    ctx: click.Context,
-    url: str,
-    sessions: tuple[str, ...],
-    hours: float,
-    dry_run: bool,
-    as_json: bool,
     keep_turns: int | None,
     keep_days: float | None,
     keep_bytes: int | None,
+    **given: Any,
 ) -> None:
     """Delete the beginning of both logs, as far as the snapshot covers it.
 
@@ -136,7 +123,7 @@ def trim(
     keep = _keep(keep_turns, keep_days, keep_bytes)
     if keep is None:
         raise click.UsageError("say what to leave: --keep-turns, --keep-days or --keep-bytes")
-    _run(ctx, url, sessions, [partial(trim_session, keep=keep)], hours, dry_run, as_json)
+    _run([partial(trim_session, keep=keep)], **given)
 
 
 @click.command(
@@ -144,28 +131,26 @@ def trim(
     epilog="\b\nExample:\n  snapshotter gc ./data --dry-run",
 )
 @_options
-@click.pass_context
-def gc(
-    ctx: click.Context, url: str, sessions: tuple[str, ...], hours: float, dry_run: bool, as_json: bool
-) -> None:
+def gc(**given: Any) -> None:
     """Delete blocks and values that nothing names, checkpoints but the newest, and what deletions emptied."""
-    _run(ctx, url, sessions, [gc_session], hours, dry_run, as_json)
+    _run([gc_session], **given)
 
 
 def _run(
-    ctx: click.Context,
-    url: str,
-    sessions: Sequence[str],
     steps: Sequence[Step],
+    *,
+    url: str,
+    chosen: Chosen,
+    jobs: int,
     hours: float,
     dry_run: bool,
     as_json: bool,
 ) -> None:
+    ctx = click.get_current_context()
+    named = chosen.sessions is not None
     rules = Rules(hours * 3600)
     with open_database(url) as db:
-        names = list(sessions) or list(all_ids(db))
-        if not names:
-            tell_empty(db, "there are no sessions")
+        names = chosen.of(db, all_ids)
         with click.progressbar(
             length=len(names), label=ctx.command.name, file=sys.stderr, hidden=not sys.stderr.isatty()
         ) as bar:
@@ -176,10 +161,10 @@ def _run(
                     emit(kept.to_json())
 
             found = each(
-                db, names, steps, rules=rules, dry_run=dry_run, progress=progress, named=bool(sessions)
+                db, names, steps, rules=rules, dry_run=dry_run, progress=progress, named=named, jobs=jobs
             )
     if not as_json:
-        _tell(found, dry_run, named=bool(sessions))
+        _tell(found, dry_run, named=named)
     if any(kept.error is not None for kept in found):
         ctx.exit(PROBLEM)
 

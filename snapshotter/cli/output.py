@@ -208,10 +208,10 @@ def cost(stats: Any) -> str:
 
 
 @contextmanager
-def progress(items: Iterable[T], label: str) -> Iterator[Iterable[T]]:
-    """The items again; on a terminal with a bar on stderr."""
+def progress(items: Iterable[T], label: str, length: int) -> Iterator[Iterable[T]]:
+    """The items again, of which there are so many; on a terminal with a bar on stderr."""
     if not sys.stderr.isatty():
         yield items
         return
-    with click.progressbar(items, label=label, file=sys.stderr) as bar:
+    with click.progressbar(items, length=length, label=label, file=sys.stderr) as bar:
         yield bar

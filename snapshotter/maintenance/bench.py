@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 K = TypeVar("K", Place, Entry)
 
+LOGS: tuple[Log, Log] = ("out", "in")
+
+
+class Absent(Refused):
+    """There is no such session."""
+
 
 @dataclass(slots=True)
 class Done:
@@ -93,6 +99,24 @@ class Bench:
         key = keys.snapshot(self.sid)
         blob = self.store.get(key)
         return None if blob is None else (blob, decode(blob.data, key=key, session=self.sid, hydrated=True))
+
+    def check_there(self) -> None:
+        """Raise Absent where nothing at all is stored of the session. For who found nothing to work on: where
+        something was found, it costs no request."""
+        if self.store.head(keys.snapshot(self.sid)) is not None:
+            return
+        prefixes = (
+            *(keys.log_prefix(which, self.sid) for which in LOGS),
+            keys.values_prefix(self.sid),
+            keys.blocks_prefix(self.sid),
+            keys.checkpoints_prefix(self.sid),
+        )
+        if not any(next(self.store.entries(prefix, page=1), None) for prefix in prefixes):
+            raise self.absent()
+
+    def absent(self) -> Absent:
+        """That nothing is stored of the session."""
+        return Absent(f"there is no session {self.done.session!r} at {self.db.url}")
 
     def taken(self, what: str) -> Refused:
         """Why `what` ("an import") finds no place under this id."""

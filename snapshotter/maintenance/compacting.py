@@ -86,14 +86,17 @@ class Stretch:
 def compact(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False) -> Done:
     """Merge the segments of each closed turn of one session that is past the minimum age.
 
-    Raises Unsupported where the store does not replace under If-Match (nothing was written then), Gap and
-    Corrupt for a log that is not whole, Vanished where others tidied up three times, and what requests raise.
+    Raises Refused where there is no such session, Unsupported where the store does not replace under If-Match
+    (nothing was written then), Gap and Corrupt for a log that is not whole, Vanished where others tidied up
+    three times, and what requests raise.
     """
     return restarting(lambda: _compact(Bench(db, session_id, "compact", rules, dry_run)))
 
 
 def _compact(bench: Bench) -> Done:
     places, date_ms = bench.places("out")
+    if not places:
+        bench.check_there()
     emptied = max((place.first for place in places if not place.size), default=0)  # what is below goes, too
     places = split(places, emptied)[1]
     places = places[checkpoints.leftovers(bench.store, bench.sid, places) :]

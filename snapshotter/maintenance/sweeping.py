@@ -46,7 +46,7 @@ from streams.errors import Corrupt, Missing
 from streams.keys import Log
 from streams.log import Place, Vanished
 
-from .bench import Bench, Done, Shelf, restarting
+from .bench import LOGS, Bench, Done, Shelf, restarting
 from .copying import is_whole
 from .deletions import newest_deletion
 from .rules import Rules
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from snapshotter.database import Database
 
 _NAME = re.compile(rb"[0-9a-f]{64}-[A-Za-z0-9_-]{1,64}")
-_LOGS: tuple[Log, Log] = ("out", "in")
 _BLOCKS = 8  # that are unpacked together: what bounds the memory
 
 
@@ -63,8 +62,9 @@ _BLOCKS = 8  # that are unpacked together: what bounds the memory
 def gc(db: Database, session_id: str, *, rules: Rules | None = None, dry_run: bool = False) -> Done:
     """Delete what is garbage of one session.
 
-    Raises Corrupt or NewerVersion where something that may name a block or a value cannot be read (nothing
-    is deleted then), Vanished where others tidied up three times, and what requests raise.
+    Raises Refused where there is no such session, Corrupt or NewerVersion where something that may name a
+    block or a value cannot be read (nothing is deleted then), Vanished where others tidied up three times,
+    and what requests raise.
     """
     return restarting(lambda: _gc(Bench(db, session_id, "gc", rules, dry_run)))
 
@@ -75,7 +75,7 @@ def _gc(bench: Bench) -> Done:
         "blocks": _shelf(bench, keys.blocks_prefix(bench.sid), strange),
         "values": _shelf(bench, keys.values_prefix(bench.sid), strange),
     }
-    logs = {which: bench.places(which) for which in _LOGS}
+    logs = {which: bench.places(which) for which in LOGS}
     stored = bench.snapshot()
     document = None if stored is None else stored[1]
     # Behind the snapshot: see `copying`.
@@ -85,6 +85,8 @@ def _gc(bench: Bench) -> Done:
     for places, _ in logs.values():
         _check_emptied(bench, places, document, trimmed)
     begun = stored is not None or any(places for places, _ in logs.values())
+    if not (begun or strange or any(shelf.entries for shelf in shelves.values())):
+        raise bench.absent()
     doomed: list[Place | Entry] = list(_unnamed(bench, shelves, stored, standing, begun))
     doomed += _old(bench, _without(shelves["checkpoints"], standing[:1]))
     for places, date_ms in logs.values():
@@ -113,7 +115,7 @@ def named_in(bench: Bench, documents: Iterable[dict[str, Any]]) -> set[bytes]:
     named: set[bytes] = set()
     for document in documents:
         named |= names(_opened(bench, document))
-    for which in _LOGS:
+    for which in LOGS:
         named |= names(_segments(bench, which))
     return named
 

@@ -68,9 +68,9 @@ def trim(
 ) -> Done:
     """Delete what the snapshot covers and `keep` does not want from both logs of one session.
 
-    Raises InvalidValue for a `keep` that is none, Refused where the session does not verify (nothing is
-    deleted then), Corrupt for a snapshot that cannot be read, Vanished where others tidied up three times,
-    and what requests raise.
+    Raises InvalidValue for a `keep` that is none, Refused where there is no such session, and where it does
+    not verify (nothing is deleted then), Corrupt for a snapshot that cannot be read, Vanished where others
+    tidied up three times, and what requests raise.
     """
     kept = Keep.checked(keep)
     return restarting(lambda: _trim(Bench(db, session_id, "trim", rules, dry_run), kept))
@@ -104,6 +104,7 @@ def _base(bench: Bench) -> _Base | None:
     why, where there is nothing to rest on."""
     found = bench.snapshot()
     if found is None:
+        bench.check_there()
         bench.done.why = "there is no snapshot yet"
         return None
     blob, document = found

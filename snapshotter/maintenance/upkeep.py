@@ -13,16 +13,16 @@ is that of every one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from snapshotter.catalogue import all_ids
-from streams import keys
-from streams.errors import Misconfigured, Refused, Unsupported, WrongKey
-from streams.keys import Log
+from snapshotter.catalogue import all_ids, checked
+from snapshotter.sidebyside import side_by_side
+from streams.errors import Misconfigured, Unsupported, WrongKey
 
-from .bench import Done
+from .bench import Absent, Done
 from .compacting import compact
 from .rules import Keep, Rules
 from .sweeping import gc
@@ -30,8 +30,6 @@ from .trimming import trim
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
-
-_LOGS: tuple[Log, Log] = ("out", "in")
 
 Step = Callable[..., Done]
 """`step(db, session_id, rules=, dry_run=)`: one kind of maintenance of one session."""
@@ -60,17 +58,20 @@ def maintain(
     rules: Rules | None = None,
     dry_run: bool = False,
     progress: Callable[[Kept], None] | None = None,
+    jobs: int = 1,
 ) -> list[Kept]:
-    """Do what is due to the sessions (by default all of the root), with `keep` also trim them. `progress` is
-    told of each session when it is done.
+    """Do what is due to the sessions, given by their ids (by default all of the root), with `keep` also trim
+    them. `progress` is told of each session when it is done, in their order, in the caller's thread. `jobs`:
+    sessions at once, each in a thread of its own.
 
-    Raises InvalidValue for a `keep` that is none, Misconfigured for what concerns the whole store, WrongKey
-    where no session's key is at hand, and what the listing of sessions raises.
+    Raises InvalidValue for a `keep` or `jobs` that is none, and for `sessions` that are no list of ids;
+    Misconfigured for what concerns the whole store, WrongKey where no session's key is at hand, and what the
+    listing of sessions raises.
     """
     steps: list[Step] = [compact_where_possible, gc]
     if keep is not None:
         steps.insert(0, partial(trim, keep=Keep.checked(keep)))
-    return each(db, sessions, steps, rules=rules, dry_run=dry_run, progress=progress)
+    return each(db, sessions, steps, rules=rules, dry_run=dry_run, progress=progress, jobs=jobs)
 
 
 def each(
@@ -82,42 +83,38 @@ def each(
     dry_run: bool = False,
     progress: Callable[[Kept], None] | None = None,
     named: bool = True,
+    jobs: int = 1,
 ) -> list[Kept]:
-    """As `maintain`, with these steps. `named`: somebody named the sessions, so one may not be there."""
+    """As `maintain`, with these steps. `named`: somebody named the sessions, so one may not be there; of
+    others one that is gone by now is no error."""
+    ids = all_ids(db) if sessions is None else checked(sessions)
+    run = [partial(step, rules=rules, dry_run=dry_run) for step in steps]
     found = []
-    for session in all_ids(db) if sessions is None else sessions:
-        kept = Kept(session)
-        try:
-            if named and sessions is not None:
-                _check_there(db, session)
-            for step in steps:
-                kept.done.append(step(db, session, rules=rules, dry_run=dry_run))
-        except WrongKey as error:
-            kept.error = error
-        except Misconfigured:
-            raise
-        except Exception as error:  # noqa: BLE001 - one session must not keep the others from their upkeep
-            kept.error = error
-        found.append(kept)
-        if progress is not None:
-            progress(kept)
+    upkeep = partial(_kept, db, run, named and sessions is not None)
+    with closing(side_by_side(upkeep, ids, jobs)) as coming:
+        for kept in coming:
+            found.append(kept)
+            if progress is not None:
+                progress(kept)
     if found and all(isinstance(kept.error, WrongKey) for kept in found):
         raise WrongKey(str(found[0].error)) from found[0].error
     return found
 
 
-def _check_there(db: Database, session_id: str) -> None:
-    """Raise Refused where nothing is stored of a session."""
-    store, sid = db.store, db.sid(session_id)
-    if store.head(keys.snapshot(sid)) is not None:
-        return
-    prefixes = (
-        *(keys.log_prefix(which, sid) for which in _LOGS),
-        keys.values_prefix(sid),
-        keys.blocks_prefix(sid),
-    )
-    if not any(next(store.entries(prefix, page=1), None) for prefix in prefixes):
-        raise Refused(f"there is no session {session_id!r} at {db.url}")
+def _kept(db: Database, steps: Iterable[Step], named: bool, session: str) -> Kept:
+    """One session, step by step. Raises Misconfigured for what concerns the whole store."""
+    kept = Kept(session)
+    try:
+        for step in steps:
+            kept.done.append(step(db, session))
+    except WrongKey as error:
+        kept.error = error
+    except Misconfigured:
+        raise
+    except Exception as error:  # noqa: BLE001 - one session must not keep the others from their upkeep
+        if named or not isinstance(error, Absent):
+            kept.error = error
+    return kept
 
 
 def compact_where_possible(

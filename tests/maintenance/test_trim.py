@@ -318,7 +318,8 @@ def test_a_snapshot_that_cannot_be_read_is_not_rested_on(place: Place) -> None:
 
 
 def test_nothing_to_rest_on(place: Place) -> None:
-    assert trim(place.db, SID, keep=Keep(turns=1)).why == "there is no snapshot yet"
+    place.db.send("other", user("a"))
+    assert trim(place.db, "other", keep=Keep(turns=1)).why == "there is no snapshot yet"
     place.db.create(SID, messages=[user("a")])
     place.clock.advance(24 * HOURS)
     assert trim(place.db, SID, keep=Keep(turns=1)).why == "no turn has ended yet"
