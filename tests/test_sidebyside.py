@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from chat_samples import SID, Place
 
 from snapshotter.sidebyside import BrokenOff, breakable, side_by_side
+from snapshotter.verify import verify
 from streams.buckets.memory import MemoryBucket
 from streams.testing.clocks import FakeClock
 
@@ -59,6 +61,28 @@ def test_an_error_ends_the_run_and_does_not_wait_behind_a_slow_one() -> None:
         next(coming)
     assert begun[:2] in ([0, 1], [1, 0])
     assert len(begun) < 10
+
+
+def test_a_check_of_a_session_is_broken_off_as_well() -> None:
+    place = Place()
+    place.send("u1")
+    place.answer()
+    begun, never = threading.Event(), threading.Event()
+    ended: list[int] = []
+
+    def call(number: int) -> None:
+        if number == 0:
+            assert begun.wait(60)
+            return
+        for _ in range(6_000):  # until the run is over: else for a minute
+            assert verify(place.db, SID).ok
+            begun.set()
+            never.wait(0.01)
+        ended.append(number)
+
+    with closing(side_by_side(call, range(2), 2)) as coming:
+        next(coming)
+    assert not ended
 
 
 def test_only_the_threads_of_a_run_are_broken_off() -> None:
