@@ -195,10 +195,6 @@ def test_killed_around_any_request_it_is_run_again(when: Literal["before", "afte
             break
 
 
-def test_a_session_that_is_not_there(place: Place) -> None:
-    assert gc(place.db, "nobody").deleted == 0
-
-
 def test_merged_blocks_and_forgotten_values_go() -> None:
     place = tiny()
     session(place, 9)
