@@ -127,7 +127,9 @@ def _read(store: Store, sid: str, name: str, turn: int | None) -> Fold:
     except Gap as gap:
         if document is not None or turn is None:
             raise
-        raise Refused(f"turn {turn} of session {name!r} is in the logs no more: {gap}") from gap
+        oldest = min(map(turn_of, _documents(store, sid)), default=0)
+        since = f"a trim took what it rests on; from turn {oldest} on they can be forked" if oldest else gap
+        raise Refused(f"turn {turn} of session {name!r} cannot be had any more: {since}") from gap
     stored = Stored(document, None)
     records = values.fill(store, sid, tail.records)
     stop, reached = _rest(document or {}, records, turn)

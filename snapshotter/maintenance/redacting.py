@@ -141,11 +141,20 @@ def _resting(bench: Bench, takeover: bool) -> Session:
         limits=Limits(max_backoff=0.0),
         stable_timeout=0.0 if bench.done.dry_run else None,
     )
-    if session.fold.open is not None or session.fold.deleted:
-        session.close()
-        raise Refused(
-            f"a turn of session {session.id!r} is open, or it is deleted; redact when the turn has ended"
+    fold, name = session.fold, session.id
+    why = ""
+    if fold.deleted:
+        why = f"session {name!r} is deleted: its content is gone already"
+    elif fold.open is not None:
+        why = (
+            f"a turn of session {name!r} is open: let a worker end it (`boot`, or `snapshotter record`), and"
+            " redact then; or delete the session"
         )
+    elif not (fold.cursor or fold.inputs.last):
+        why = f"there is no session {name!r} at {bench.db.url}"
+    if why:
+        session.close()
+        raise Refused(why)
     return session
 
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from snapshotter.catalogue import selected
+from snapshotter.catalogue import checked, selected
 from snapshotter.core.blocks import DEFAULT, Sizes
 from snapshotter.database import Database
 from snapshotter.database import open as open_database
@@ -165,9 +165,7 @@ def _check_travels(encryption: Encryption) -> None:
 def _asked(
     sessions: Iterable[str] | None, prefix: str, since: int | None, chunk: int | None, jobs: int | None
 ) -> _Asked:
-    names = None if sessions is None else list(sessions)
-    if isinstance(sessions, str) or not all(isinstance(name, str) for name in names or ()):
-        raise InvalidValue("sessions is a list of ids: sessions=[id]", path="sessions")
+    names = None if sessions is None else checked(sessions)
     if not isinstance(prefix, str):
         raise InvalidValue("prefix is what ids begin with, one text", path="prefix")
     if since is not None and type(since) is not int:
