@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from snapshotter.maintenance.upkeep import compact_where_possible
 from streams import keys
 from streams.buckets.memory import MemoryBucket
 from streams.testing.faults import Fault, FaultyBucket
+
+STEPS = (compact, gc, partial(trim, keep=Keep(turns=1)))
 
 
 @pytest.fixture
@@ -105,13 +108,13 @@ def test_an_iterator_of_ids_is_taken_and_each_session_once(place: Place) -> None
     assert [kept.session for kept in maintain(place.db, iter(["b", "a", "b"]))] == ["b", "a"]
 
 
-@pytest.mark.parametrize("step", [compact, gc, trim])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_session_that_is_not_there_is_refused(place: Place, step: Any) -> None:
     with pytest.raises(Refused, match="there is no session 'nope' at memory:"):
         step(place.db, "nope")
 
 
-@pytest.mark.parametrize("step", [compact, gc, trim])
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
     "key", [keys.segment("in", "x", 1), keys.value("x", f"{'0' * 64}-n"), keys.checkpoint("x", 1)]
 )
@@ -123,7 +126,7 @@ def test_one_of_which_anything_is_stored_is_there(step: Any, key: str) -> None:
 
 def test_a_session_that_is_there_is_not_looked_for(place: Place) -> None:
     place.bucket.calls.clear()
-    for step in (compact, gc, trim):
+    for step in STEPS:
         step(place.db, "a", dry_run=True)
     assert not [call for call in place.bucket.calls if call.verb == "head"]
 

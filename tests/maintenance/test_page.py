@@ -16,15 +16,16 @@ PAGE = (Path(__file__).parents[2] / "docs" / "maintenance.md").read_text(encodin
 
 def test_the_page_runs(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
-    (commands,) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
+    commands, every = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
     printed: list[str] = []
     here = str(tmp_path / "chats")
     namespace: dict[str, Any] = {"print": lambda *values: printed.append(" ".join(map(str, values)))}
     exec(block.replace("/tmp/chats", here), namespace)
     assert printed == re.findall(r"print\(.*\)  # (.+)$", block, re.M)
     assert len(printed) == 3
-    for line in commands.strip().split("\n"):
-        result = CliRunner().invoke(cli, line.replace("/tmp/chats", here).split()[1:])
+    for line in (commands + every).strip().split("\n"):
+        asked = line.partition("  #")[0].replace("/tmp/chats", here).replace("s3://bucket/agents", here)
+        result = CliRunner().invoke(cli, asked.split()[1:])
         assert result.exit_code == 0, (line, result.output)
 
 
