@@ -35,14 +35,20 @@ def after_deletion(store: Store, sid: str) -> dict[str, Any] | None:
     """The tombstone of the newest deletion in the out log, which begins there, whatever is left below it;
     None where there is none. Read only where a log is not whole without it: the newest segments first.
 
-    Raises Corrupt, Vanished where an object was gone when it was read, and what requests raise.
+    Raises Corrupt, Vanished where an object was gone, or had been emptied, when it was read, and what
+    requests raise.
     """
-    places = [place for place in log.tail_keys(store, "out", sid, 0).entries if place.size]
+    places = [place for place in log.tail_keys(store, "out", sid, 0).entries if not place.vacant]
+    read = 0
     for start in range(0, len(places), _WINDOW):
-        for segment in reversed(log.fetch(store, [place.key for place in places[start : start + _WINDOW]])):
+        segments = log.fetch(store, [place.key for place in places[start : start + _WINDOW]])
+        read += len(segments)
+        for segment in reversed(segments):
             found = in_segment(sid, segment)
             if found is not None:
                 return found
+    if read < len(places):
+        raise log.Vanished(f"a later deletion emptied the out log of {sid} while it was read")
     return None
 
 

@@ -135,6 +135,22 @@ def test_a_checkpoint_that_a_deletion_empties_before_it_is_read_is_no_damage(pla
     assert {*told} <= {told[0], "fork"}  # what was read before is the session as it stood then
 
 
+def test_a_deletion_beside_another_and_a_create_finds_no_damage() -> None:
+    """What it has listed was emptied by the one that the create has brought to its end."""
+    place = tiny()
+    place.send("u1")
+    delete(place.db, SID)
+    place.send("u2")
+
+    def act(at: Place) -> None:
+        fresh(at).create(SID)
+
+    for done in beside(place, "get", "out/", act, lambda db: delete(db, SID)):
+        assert done.operation == "delete"
+        assert fresh(place).history(SID) == []
+        assert verify(fresh(place), SID).ok
+
+
 @pytest.mark.parametrize("owed", [False, True])
 def test_a_history_beside_a_deletion_shows_all_or_nothing(owed: bool) -> None:
     """However far the deletion has come when the reader makes a request: all, or nothing."""
