@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 import orjson
 
@@ -33,7 +33,6 @@ from streams.store import Store
 from streams.trial import Trial
 
 logger = logging.getLogger("snapshotter")  # one name for users to configure
-T = TypeVar("T")
 
 KEY = "capabilities.json"
 VERSION = 1

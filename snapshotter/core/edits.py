@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.errors import Gap
 
-from .apart import Unread, is_unread
+from .apart import Unread
 from .calls import Message, answer_call, calls_of, granted, locate, parts_of, supersede, waits
 from .chain import free_id, id_of
 from .inputs import Input
@@ -59,7 +59,7 @@ def named_inputs(fold: Fold, record: Record) -> list[Input]:
         if entry is not None and entry.duplicate_of is not None:
             entry = known.get(entry.duplicate_of)
         if entry is not None and (not known.is_applied(entry.id) or entry.id in fold.placed):
-            if entry.role == "unknown" and is_unread(entry.record):
+            if entry.is_unread:
                 raise Unread(entry.record)
             found[entry.id] = entry
     return [found[number] for number in sorted(found)]

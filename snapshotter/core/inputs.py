@@ -58,6 +58,11 @@ class Input:
     conflict_with: int | None = None
 
     @property
+    def is_unread(self) -> bool:
+        """Whether its message is stored apart, and was not there to be put back."""
+        return self.role == "unknown" and is_unread(self.record)
+
+    @property
     def message(self) -> Message:
         message: Message = self.record["message"]
         return message

@@ -25,7 +25,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from .apart import is_unread
 from .calls import Message, answer_call, any_waits, calls_of, locate
 from .edits import newest_for
 from .fold import Fold
@@ -115,7 +114,7 @@ def sort_out(fold: Fold, view: View) -> Queue:
     queue = Queue()
     owed = fold.inputs.owed(fold.open.inputs if fold.open is not None else ())
     for entry in owed:
-        if entry.role == "unknown" and is_unread(entry.record):
+        if entry.is_unread:
             detail = "its message is stored apart, and is not there; stays owed until it is sent again"
             queue.note("message-missing", entry.id, detail)
         elif entry.role == "unknown":
