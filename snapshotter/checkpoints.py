@@ -17,7 +17,7 @@ which are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -65,15 +65,20 @@ def bases(store: Store, sid: str, cursor: int, *, hydrated: bool = False) -> Ite
         yield document
 
 
-def leftovers(store: Store, sid: str, places: Sequence[Place]) -> int:
+def leftovers(
+    store: Store, sid: str, places: Sequence[Place], snapshot: Mapping[str, Any] | None = None
+) -> int:
     """How many of these segments of the out log (oldest first, none of them empty) stand below its beginning:
-    what writers that slept have left, or a deletion has not emptied yet. Raises as `bases`, Corrupt for a
-    segment that cannot be read, and Vanished for one that is gone."""
-    for number, behind in enumerate(places[1:]):
+    what writers that slept have left, or a deletion has not emptied yet. `snapshot`: the stored document,
+    where it was read; below a tombstone's segment everything is left over, wherever the holes are. Raises as
+    `bases`, Corrupt for a segment that cannot be read, and Vanished for one that is gone."""
+    grave = int(snapshot.get("lastOutFirst") or 0) if snapshot and snapshot.get("deleted") else 0
+    buried = sum(place.first < grave for place in places)
+    for number, behind in enumerate(places[buried + 1 :], buried):
         above_hole = bases(store, sid, behind.first - 2, hydrated=True)
         if _goes_on(store, sid, places[number:]) or next(above_hole, None) is None:
             return number
-    return max(len(places) - 1, 0)
+    return max(len(places) - 1, buried)
 
 
 def _goes_on(store: Store, sid: str, places: Sequence[Place]) -> bool:

@@ -125,7 +125,7 @@ class _Check:
             if loaded is not None:
                 self._boot = comparing.stored(self._store, self._sid, loaded.fold)
         out, incoming = self._places("out"), self._places("in")
-        out = out[self._try(partial(leftovers, self._store, self._sid, out)) or 0 :]
+        out = out[self._try(partial(leftovers, self._store, self._sid, out, self._cursors)) or 0 :]
         if snapshot is None and not out and not incoming:
             self._problem("absent", "there is no such session: no snapshot, no log")
             return verdict

@@ -88,12 +88,13 @@ def finish(bench: Bench) -> None:
 
 def bring_to_end(db: Database, session_id: str, newest: int) -> None:
     """Go on with a deletion that is under way, or was broken off, or beside which something was sent, unless
-    the in log says nothing any more of the inputs up to the `newest`."""
+    nothing is left: neither what the in log says of the inputs up to the `newest`, nor anything below the
+    fence."""
     bench = Bench(db, session_id, "delete", None, dry_run=False)
-    places, _ = bench.places("in")
-    below = [place for place in places if place.first <= newest]
+    below = [place for place in bench.places("in")[0] if place.first <= newest]
     last = bench.store.get(below[-1].key) if below else None
-    if any(place.size for place in below[:-1]) or not (last is None or _is_spent(last)):
+    left: list[Place | Entry] = [*below[:-1], *bench.places("out")[0][:-1], *_kept(bench)]
+    if any(entry.size for entry in left) or not (last is None or _is_spent(last)):
         finish(bench)
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from functools import partial
+
 import pytest
 from chat_samples import SID, Place, user
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from upkeep import HOURS, fresh, killed_at, names, session_of
 
-from snapshotter.maintenance import Keep, compact, delete, gc, trim
+from snapshotter.maintenance import Keep, compact, delete, export, gc, trim
+from snapshotter.rebuilding.results import Options
+from snapshotter.rebuilding.working import rebuild_in
 from snapshotter.verify import verify
 from streams import keys
 
@@ -87,6 +94,32 @@ def test_a_deletion_that_was_broken_off_is_no_damage() -> None:
         delete(place.db, SID)
         assert verify(fresh(place), SID).ok
     assert 10 < number < 99
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_deletion_empties_in_any_order(data: st.DataObject) -> None:
+    """Many are emptied at once, and the process dies: whatever is left of it is no damage, to anybody."""
+    place = Place()
+    session_of(place, 3)
+    before = place.stored("")
+    delete(place.db, SID)
+    emptied = sorted(key for key, left in place.stored("").items() if not left and before.get(key))
+    for key in data.draw(st.sets(st.sampled_from(emptied)), label="not emptied yet"):
+        place.bucket.inner.put(key, before[key])
+    verdict = verify(fresh(place), SID)
+    assert verdict.ok, verdict.problems
+    file = io.BytesIO()
+    assert export(place.db, SID, file).why == ""
+    for step in (compact, partial(trim, keep=Keep(turns=1)), gc):
+        place.clock.advance(data.draw(st.sampled_from([0, 30])) * HOURS)
+        step(fresh(place), SID)
+        assert verify(fresh(place), SID).ok
+    (compared,) = rebuild_in(fresh(place), Options(), [SID])
+    assert compared.status == "deleted", compared
+    assert fresh(place).history(SID) == []
+    place.db.create(SID)
+    assert verify(fresh(place), SID).ok
 
 
 def test_a_snapshot_from_before_the_deletion_is_told() -> None:
