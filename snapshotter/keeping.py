@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from streams import keys
+from streams.errors import Fenced, Missing
 from streams.records import Cursor
 from streams.store import Store
 
@@ -63,8 +65,16 @@ class Keeper:
             self._etag = saved.etag
 
     def fetch(self, spans: Sequence[Span]) -> None:
-        """Read blocks that were not read. Raises Missing, Corrupt, and what requests raise."""
-        fill(self._store, self._sid, self._fold, spans)
+        """Read blocks that were not read. Raises Fenced where the snapshot that named them was replaced, and
+        they are gone: whoever slept so long reads the session again. Raises Missing, Corrupt, and what
+        requests raise."""
+        try:
+            fill(self._store, self._sid, self._fold, spans)
+        except Missing as missing:
+            now = self._store.get(keys.snapshot(self._sid))
+            if (now and now.etag) == self._etag:
+                raise
+            raise Fenced(f"{missing.key} went with a snapshot that was replaced: boot again") from missing
 
     def widen(self) -> None:
         """Read more of the history: so many older messages as there are in the window now, or more."""

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from chat_samples import SID, Place, ask, call, first_turn, saying, text, user, write_all
 
-from snapshotter import Corrupt, Database, InvalidValue, Missing, Refused, Unreachable
+from snapshotter import Corrupt, Database, Fenced, InvalidValue, Missing, Refused, Unreachable
 from snapshotter.core.blocks import Sizes
 from snapshotter.core.snapshot import decode
+from snapshotter.maintenance import gc
 from snapshotter.verify import verify
 from streams.buckets.memory import MemoryBucket
 from streams.testing.faults import Call, Fault, FaultyBucket
@@ -213,6 +214,49 @@ def test_a_windowed_worker_reads_what_it_needs_and_writes_the_same(place: Place)
         write_all(turn, saying("short"))
     assert [m["id"] for m in place.db.history(SID) if m["role"] == "user"] == ["u1", "e2"]
     assert verify(place.db, SID).problems == []
+
+
+def test_a_windowed_worker_that_slept_until_its_blocks_were_gone_reads_again(place: Place) -> None:
+    """What it needs went with the snapshot that named it: others have answered since."""
+    grow(place, 120, window=0)
+    oldest = next(m for m in place.db.peek(SID, window=0).messages if m["role"] == "user")
+    place.db.edit(SID, oldest["id"], user("e2", "again"))
+    sleeper = place.db.boot(SID, window=0)
+    lacking = [span for span in sleeper.fold.chain.spans if not span.loaded]
+    place.clock.advance(HOUR)
+    with place.db.boot(SID, takeover=True) as session:
+        with first_turn(session) as turn:
+            write_all(turn, saying("short"))
+        session.edit_history("remove", message_id="u1")
+    place.clock.advance(48 * HOUR)
+    gc(place.db, SID)
+    assert lacking
+    assert not set(place.stored("blocks/")) & {block_key({"key": span.block.key}) for span in lacking}
+    with sleeper:
+        assert list(sleeper.turns()) == []
+        assert [m["id"] for m in sleeper.messages][-2] == "e2"
+    assert verify(place.db, SID).problems == []
+
+
+def test_a_windowed_worker_that_is_held_up_in_an_edit_is_fenced(place: Place) -> None:
+    grow(place, 120)
+    sleeper = place.db.boot(SID, window=0)
+    with place.db.boot(SID) as session:
+        session.edit_history("replace", messages=[user("anew")])
+    place.clock.advance(48 * HOUR)
+    gc(place.db, SID)
+    with sleeper, pytest.raises(Fenced):
+        sleeper.edit_history("remove", message_id="u1")
+    assert [m["id"] for m in place.db.history(SID)] == ["anew"]
+
+
+def test_a_windowed_worker_whose_block_is_lost_says_so(place: Place) -> None:
+    """The snapshot that names it stands there as it was: this is damage."""
+    grow(place, 120)
+    with place.db.boot(SID, window=0) as session:
+        place.bucket.inner.delete(block_key(rows(place)[0]))
+        with pytest.raises(Missing):
+            session.edit_history("remove", message_id="u1")
 
 
 def test_an_edit_from_inside_reads_what_it_names(place: Place) -> None:
