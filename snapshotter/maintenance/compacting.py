@@ -40,7 +40,8 @@ from snapshotter.windows import WINDOW
 from streams import log
 from streams.buckets.base import Blob
 from streams.codec import decode_segment, frame
-from streams.log import Place
+from streams.errors import Gap
+from streams.log import Place, Vanished
 from streams.places import split
 from streams.records import Cursor, Segment
 
@@ -97,6 +98,16 @@ def _compact(bench: Bench) -> Done:
     places, date_ms = bench.places("out")
     if not places:
         bench.check_there()
+    try:
+        return _compact_listed(bench, places, date_ms)
+    except Gap as gap:
+        now, _ = bench.places("out")
+        if [(p.first, p.modified_ms) for p in now] != [(p.first, p.modified_ms) for p in places]:
+            raise Vanished(f"the out log of {bench.sid} became another while it was read") from gap
+        raise
+
+
+def _compact_listed(bench: Bench, places: Sequence[Place], date_ms: int | None) -> Done:
     emptied = max((place.first for place in places if not place.size), default=0)  # what is below goes, too
     places = split(places, emptied)[1]
     places = places[checkpoints.leftovers(bench.store, bench.sid, places) :]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chat_samples import SID, Place, user
-from upkeep import HOURS, check, fresh, names, session_of
+from upkeep import HOURS, check, fresh, interrupted, names, session_of
 
 from snapshotter import Gap
 from snapshotter.checkpoints import leftovers
@@ -102,3 +102,18 @@ def test_a_hole_that_nothing_accounts_for_is_a_gap() -> None:
     assert [problem.code for problem in verify(fresh(place), SID).problems] == ["gap"]
     with pytest.raises(Gap):
         compact(place.db, SID)
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_compaction_that_slept_while_the_log_became_another_reads_it_again(number: int) -> None:
+    """A trim has been there between two of its requests, and a writer that slept has taken a freed place."""
+    place = Place()
+    session_of(place, 5)
+
+    def meanwhile() -> None:
+        place.clock.advance(24 * HOURS)
+        trim(place.db, SID, keep=Keep(turns=1))
+        left(place, 1, 1)
+
+    compact(interrupted(place, "", "out/", number, meanwhile), SID)
+    check(place)
