@@ -64,6 +64,7 @@ def is_as_stored(fold: Fold, document: dict[str, Any]) -> bool:
             and (document.get("deleted") is True) == fold.deleted
             and not fold.inputs.applied
             and (not fold.inputs.owed() or document.get("keys") == fold.inputs.rows())
+            and (document.get("redacted") or []) == fold.inputs.snapshot_redacted()
         )
     except RecursionError:  # nests more deeply than Python compares by itself
         return False

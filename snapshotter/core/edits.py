@@ -290,8 +290,12 @@ def set_context(fold: Fold, record: Record) -> None:
 
 
 def edit_history(fold: Fold, record: Record) -> None:
-    """One operation on the settled messages. One that names a message of the open turn is skipped."""
+    """One operation on the settled messages, or on those that are owed (`redact`). One that names a message
+    of the open turn is skipped."""
     op, named = record.get("op"), record.get("messageId")
+    if op == "redact":
+        fold.inputs.redact(number for number in record.get("inputs", ()) if type(number) is int)
+        return
     if op == "put" and "message" in record:
         named = record["message"].get("id")
     if isinstance(named, str) and fold.open is not None and named in fold.open.ids():

@@ -9,6 +9,10 @@ Idempotency. A user message has two keys, its id and the `key` given with it; ot
 is a duplicate and is applied together with its first. With another body it is a conflict: it was
 acknowledged, so it stands on its own. Every input that is no duplicate is a first. The window is what
 lets a snapshot stay small: it carries the keys of the last 32 inputs and nothing older matters.
+
+Redacted inputs. Of one that is owed and that the log says is redacted only what is left counts, whether its
+record was written anew by then or not. So its body says nothing: it is compared with other redacted ones
+alone, by their keys, and no later input is its duplicate.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import orjson
 
 from .apart import is_unread
 from .calls import Message
+from .redacted import blank_input
 
 WINDOW = 31  # an input's key is looked for among this many inputs before it
 KEY_LIMIT = 64  # a longer key is stored as its SHA-256
@@ -153,8 +158,13 @@ class InputLog:
     """The inputs read so far, in the order of their ids."""
 
     def __init__(
-        self, applied_upto: int = 0, applied: Iterable[int] = (), rows: Iterable[list[Any]] = ()
+        self,
+        applied_upto: int = 0,
+        applied: Iterable[int] = (),
+        rows: Iterable[list[Any]] = (),
+        redacted: Iterable[int] = (),
     ) -> None:
+        self._redacted = set(redacted)
         self.applied_upto = applied_upto
         self.applied: set[int] = {i for i in applied if i > applied_upto}
         self._advance()
@@ -163,6 +173,7 @@ class InputLog:
         self._inputs: OrderedDict[int, Input] = OrderedDict()
         self._copies: dict[int, list[int]] = {}
         self._firsts: dict[str, list[tuple[int, str]]] = {}
+        self._blanks: dict[str, list[tuple[int, str]]] = {}
         self._sweep_at = 8 * _KEEP
         for row in rows:
             self._firsts.setdefault(row[1], []).append((row[0], row[2]))
@@ -173,20 +184,41 @@ class InputLog:
         if number <= self.last:
             return None
         self.last = number
-        # What was not put back is compared with nothing.
-        digest = "" if is_unread(record) else body_hash(record)
-        entry = Input(number, record, role_of(record) if digest else "unknown")
-        if digest:
-            self._match(entry, digest)
+        entry = Input(number, record, "unknown")
         self._inputs[number] = entry
-        if entry.duplicate_of is not None:
-            self.duplicates += 1
-            self._copies.setdefault(entry.duplicate_of, []).append(number)
-            if self.is_applied(entry.duplicate_of):
-                self.apply([number])
-        elif record.get("kind") == GONE:
-            self.apply([number])  # nobody ever answers it
+        self._relate(entry)
+        self.duplicates += entry.duplicate_of is not None
         return entry
+
+    def _relate(self, entry: Input) -> None:
+        """Tell what an input is, and whose duplicate."""
+        number, redacted = entry.id, entry.id in self._redacted
+        if redacted:
+            entry.record = blank_input(entry.record)
+        # What was not put back is compared with nothing.
+        digest = "" if is_unread(entry.record) else body_hash(entry.record)
+        entry.role = role_of(entry.record) if digest else "unknown"
+        same, other = self._match(entry, digest, self._blanks if redacted else self._firsts)
+        entry.duplicate_of, entry.conflict_with = same, other
+        if same is not None:
+            self._copies.setdefault(same, []).append(number)
+            if self.is_applied(same):
+                self.apply([number])
+        elif entry.record.get("kind") == GONE:
+            self.apply([number])  # nobody ever answers it
+
+    def redact(self, numbers: Iterable[int]) -> None:
+        """Of these inputs, where they are owed, nothing counts from here on but what is left of them."""
+        new = {number for number in numbers if not self.is_applied(number)}
+        if new <= self._redacted:
+            return
+        self._redacted |= new
+        owed = [entry for entry in self._inputs.values() if not self.is_applied(entry.id)]
+        self.forget(entry.id for entry in owed)
+        self._copies.clear()  # of what is applied none is left
+        self._blanks.clear()
+        for entry in owed:
+            self._relate(entry)
 
     def hole_below(self, number: int) -> int | None:
         """The oldest input below this one that was neither read nor is known as applied."""
@@ -195,23 +227,24 @@ class InputLog:
             return None
         return next((n for n in range(below, number) if not self.is_applied(n)), None)
 
-    def _match(self, entry: Input, digest: str) -> None:
-        keys = keys_of(entry.record)
+    def _match(
+        self, entry: Input, digest: str, firsts: dict[str, list[tuple[int, str]]]
+    ) -> tuple[int | None, int | None]:
+        """The first whose duplicate an input is; else the one, if any, whose key it has with another body."""
+        keys = keys_of(entry.record) if digest else []
         near = [
             first
             for key in keys
-            if key in self._firsts
-            for first in self._firsts[key]
+            if key in firsts
+            for first in firsts[key]
             if entry.id - WINDOW <= first[0] < entry.id
         ]
-        if near:
-            same = [number for number, body in near if body == digest]
-            if same:
-                entry.duplicate_of = min(same)
-                return
-            entry.conflict_with = min(number for number, _ in near)
+        same = [number for number, body in near if body == digest]
+        if same:
+            return min(same), None
         for key in keys:
-            self._firsts.setdefault(key, []).append((entry.id, digest))
+            firsts.setdefault(key, []).append((entry.id, digest))
+        return None, min((number for number, _ in near), default=None)
 
     def get(self, number: int) -> Input | None:
         return self._inputs.get(number)
@@ -292,3 +325,7 @@ class InputLog:
 
     def snapshot_applied(self) -> list[int]:
         return sorted(self.applied)
+
+    def snapshot_redacted(self) -> list[int]:
+        """The snapshot's `redacted`: inputs that are owed, and of which only what is left counts."""
+        return sorted(number for number in self._redacted if not self.is_applied(number))

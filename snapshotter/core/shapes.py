@@ -103,6 +103,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "context": _context,
     "closed": _flag,
     "deleted": _flag,
+    "redacted": _list_of(_id),
     "hydrated": _flag,
 }
 

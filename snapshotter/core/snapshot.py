@@ -95,6 +95,7 @@ def encode(
         **({"blocks": [block.to_json() for block in layout.blocks]} if layout.blocks else {}),
         "lastOutTimestamp": fold.timestamp,
         "keys": fold.inputs.rows(),
+        **({"redacted": redacted} if (redacted := fold.inputs.snapshot_redacted()) else {}),
         "lastTurn": fold.last_turn,
         "unfinished": fold.unfinished,
         "state": fold.state,
@@ -184,7 +185,10 @@ def restore(document: dict[str, Any], *, strict: bool = False, parts: Parts | No
     fold.cursor = int(document.get("lastOutEventId") or 0)
     fold.timestamp = document.get("lastOutTimestamp") or 0
     fold.inputs = InputLog(
-        int(document.get("lastInEventId") or 0), document.get("inApplied") or (), document.get("keys") or ()
+        int(document.get("lastInEventId") or 0),
+        document.get("inApplied") or (),
+        document.get("keys") or (),
+        document.get("redacted") or (),
     )
     fold.epoch = document.get("epoch") or 0
     fold.run = document.get("run") or ""

@@ -1,9 +1,8 @@
 """What is left of a message that is redacted, wherever it stands: pure, records in and records out.
 
-The message itself keeps its id and its role, so that everything that names it still finds it. Its text,
-calls, files and metadata are one part that says `[redacted]`. In the logs the chunks that made it keep their
-types and their ids, so that every other message comes out as before; a `history put` behind them, which
-`redact` writes first, says what the message is now.
+Of the message itself stays what `core.redacted` says. In the logs the chunks that made it keep their types
+and their ids, so that every other message comes out as before; a `history` record behind them, which `redact`
+writes first, says what the message is now.
 
 A fold tells which chunks made it: the very reducer that boots use, over what there is of the log. It also
 tells whose call an answer was laid over, since ids of calls are not unique (many models count them from 0 in
@@ -24,13 +23,12 @@ from snapshotter.core.edits import named_inputs, newest_for
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import ANSWERS, Input
 from snapshotter.core.openturn import OpenTurn
+from snapshotter.core.redacted import REDACTED, blank, blank_input, without
 from snapshotter.core.tool_parts import is_settled
 
 Record = dict[str, Any]
 Name = tuple[str, str]
 """A call as an answer names it: `toolCallId` or `approvalId`, and the id."""
-
-REDACTED = "[redacted]"
 
 _KEPT = frozenset(
     (
@@ -53,20 +51,9 @@ _OUTPUTS = ("tool-output-available", "tool-output-error")
 _SAID = ("error", "detail")  # of a turn that ended badly: what an error chunk, or its worker, said
 
 
-def blank(message: Message) -> Message:
-    """What stands in the message's place."""
-    parts = [{"type": "text", "text": REDACTED, "state": "done"}]
-    return {"id": message.get("id"), "role": message.get("role"), "parts": parts}
-
-
 def blank_turn(said: dict[str, Any]) -> dict[str, Any]:
     """The same record, or a fold's `last_turn`, of a turn without the text of its error."""
     return {**said, **{name: REDACTED for name in _SAID if said.get(name) is not None}}
-
-
-def blank_input(record: Record, message: Message) -> Record:
-    """An in record that brought this message, without it."""
-    return {**_without(record, "ref", "metadata", "body"), "message": blank(message)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +119,9 @@ class Blanker:
         """A record of the in log, once the out log has told whose it is."""
         message = record.get("message")
         if isinstance(message, dict):  # also an edit of it is another message, unless it kept the id
-            return blank_input(record, message) if record["id"] in self.inputs else record
+            return blank_input(record) if record["id"] in self.inputs else record
         if self._answers_it(record):
-            kept = _without(record, "reason", "metadata", "body")
+            kept = without(record, "reason", "metadata", "body")
             return {**kept, **{n: _BLANK[n] for n in ("output", "errorText") if n in record}}
         return record
 
@@ -156,7 +143,7 @@ class Blanker:
             }
         kept = {name: _BLANK.get(name, value) for name, value in chunk.items() if name in {*_KEPT, *_BLANK}}
         cuts = {"cuts": [0] * len(record["cuts"])} if "cuts" in record else {}
-        return {**_without(record, "ref"), "chunk": kept, **cuts}
+        return {**without(record, "ref"), "chunk": kept, **cuts}
 
     def _control(self, record: Record) -> Record:
         told, before = control_of(record), self._fold.open
@@ -169,7 +156,7 @@ class Blanker:
             self._note_placed()
             took = any(n in self.inputs for n in told.get("inputs", ()) if type(n) is int)
             self._is_its_turn = took or told.get("messageId") == self.message_id
-            return _without(record, "body") if self._is_its_turn else record
+            return without(record, "body") if self._is_its_turn else record
         if name in ("turn-complete", "turn-release"):
             if before is None or before.turn != told.get("turn") or self.message_id not in _made(before):
                 return record
@@ -181,7 +168,7 @@ class Blanker:
             return record
         found = dict(record)
         if isinstance(record.get("message"), dict) and record["message"].get("id") == self.message_id:
-            found = {**_without(record, "ref"), "message": blank(record["message"])}
+            found = {**without(record, "ref"), "message": blank(record["message"])}
         if isinstance(record.get("messages"), list):
             found["messages"] = [self._listed(message) for message in record["messages"]]
         return record if found == record else found
@@ -264,7 +251,3 @@ def _name_of(record: Record) -> Name:
     """The call that an answer names."""
     kind = "toolCallId" if record.get("approvalId") is None else "approvalId"
     return kind, str(record.get(kind))
-
-
-def _without(record: Record, *names: str) -> Record:
-    return {name: value for name, value in record.items() if name not in names}

@@ -1,20 +1,20 @@
 """Redaction: one message, or what one large value holds of it, is erased from everything that is stored.
 
     1  when the session was read, what there is of blocks, values and checkpoints is listed
-    2  where the message is still owed its inputs are rewritten: who reads them from now on reads what is left
-    3  the log is taken over, and a `history put` says what the message is now; the snapshot is saved. From
-       here on nobody shows the content, and a worker that still holds it in memory is fenced, and reads again
-    4  segments that hold some of it are rewritten in place, each under its condition (`rewriting`)
-    5  the newest checkpoint becomes a copy of the snapshot; what was listed, and neither this nor the logs
+    2  the log is taken over, and says what the message is now: a `history put`, or of one that is still owed
+       a `history redact` that names its inputs; the snapshot is saved. From here on nobody shows the content,
+       and a worker that still holds it in memory is fenced, and reads again
+    3  segments that hold some of it are rewritten in place, each under its condition (`rewriting`)
+    4  the newest checkpoint becomes a copy of the snapshot; what was listed, and neither this nor the logs
        name now, is overwritten by an empty object: old blocks, old checkpoints, the message's own values. A
        value that holds another message is left to gc: its sender may be about to name it
-    6  it is looked once more: a worker may have read an owed input before 2 and saved it after 3, or have
-       sealed a block before it was fenced, which nobody names now; then all this is done again, three times
+    5  it is looked once more: a worker may have sealed a block before it was fenced, which nobody names now;
+       then all this is done again, three times
 
-The law holds afterwards, since the log says what happened. A redaction that was broken off is run again, and
-leaves nothing then, whatever the first one came to. It cannot reach what the bucket's own versioning keeps,
-other sessions (a fork has its own copy), exports, and what other messages, a compacted context or the
-session's state repeat of it.
+The law holds at any moment, since the log says what happens before it does. A redaction that was broken off
+is run again, and leaves nothing then, whatever the first one came to. It cannot reach what the bucket's own
+versioning keeps, other sessions (a fork has its own copy), exports, and what other messages, a compacted
+context or the session's state repeat of it.
 
 A dry run does all of it to a copy of the session in memory.
 """
@@ -32,6 +32,7 @@ from snapshotter import blocks
 from snapshotter.checkpoints import cursor_of
 from snapshotter.core.budget import Limits
 from snapshotter.core.calls import Message
+from snapshotter.core.redacted import blank
 from snapshotter.core.shapes import is_ref, turn_of
 from snapshotter.spans import maintained
 from snapshotter.windows import WINDOW
@@ -43,7 +44,7 @@ from streams.records import Record
 from streams.store import Store
 
 from .bench import Bench, Done, restarting
-from .blanking import Own, blank, blank_turn, own_of
+from .blanking import Own, blank_turn, own_of
 from .copying import put_copy
 from .moving import read_whole
 from .rewriting import Changes, bereft, read_logs, without
@@ -237,7 +238,6 @@ def _say(bench: Bench, session: Session, target: str, listed: list[Entry], erase
         if not contents or not _doomed(bench, _unnamed(bench, contents, *stored), [target], erased)[0]:
             bench.done.why = "it is redacted already"
             return own
-    erased |= changes.write(bench, [n for n in changes.inputs if not session.fold.inputs.is_applied(n)])
     try:
         _take_over(session, target, len(found), changes)
     except Fenced as lost:
@@ -256,12 +256,15 @@ def _take_over(session: Session, target: str, count: int, changes: Changes) -> N
         session.fold.last_turn = blank_turn(last)
     session.fold.chain.changed = True  # a checkpoint is due, however short the log behind the last one is
     messages = session.fold.chain.messages
+    owed = [number for number in sorted(changes.brought) if not session.fold.inputs.is_applied(number)]
+    if owed:
+        session.redact_inputs(owed)
     if count > 1:  # namesakes from long ago: only the newest can be named
         session.edit_history("replace", messages=[blank(m) if m.get("id") == target else m for m in messages])
     elif count == 1:
         (message,) = (m for m in messages if m.get("id") == target)
         session.edit_history("put", message=blank(message))
-    else:
+    elif not owed:
         session.set_state()
 
 

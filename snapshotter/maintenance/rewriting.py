@@ -22,6 +22,7 @@ from snapshotter.core.calls import Message
 from snapshotter.core.controls import control_of, mended
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
+from snapshotter.core.redacted import blank_input
 from snapshotter.core.shapes import is_ref
 from snapshotter.core.tally import Tally
 from streams.buckets.base import Blob
@@ -31,7 +32,7 @@ from streams.log import Place
 from streams.records import Record, Segment
 
 from .bench import Bench
-from .blanking import Blanker, Own, blank_input
+from .blanking import Blanker, Own
 from .sweeping import names
 
 
@@ -64,23 +65,21 @@ class Logs:
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be written: segments and their records without the message. `inputs`: the ids of those in
-    which it was sent, and of all that are not stored any more as they were sent. `turns`: those whose error
-    texts go."""
+    """What is to be written: segments and their records without the message. `brought`: the ids of the inputs
+    in which it was sent; `inputs`: of these, and of all that are not stored any more as they were sent.
+    `turns`: those whose error texts go."""
 
     segments: list[tuple[Read, list[Record]]] = field(default_factory=list)
+    brought: set[int] = field(default_factory=set)
     inputs: set[int] = field(default_factory=set)
     turns: set[int] = field(default_factory=set)
 
-    def write(self, bench: Bench, only: Iterable[int] | None = None) -> set[bytes]:
-        """Write them, or of the inputs only these; returns the names of blocks and values that stand there no
-        more. Raises Vanished where one was replaced meanwhile."""
-        chosen = None if only is None else set(only)
+    def write(self, bench: Bench) -> set[bytes]:
+        """Write them; returns the names of blocks and values that stand there no more. Raises Vanished where
+        one was replaced meanwhile."""
         gone: set[bytes] = set()
         for read, records in self.segments:
             header = read.segment.header
-            if chosen is not None and (header.log != "in" or header.first not in chosen):
-                continue
             data = encode_segment(
                 header.log,
                 records,
@@ -114,7 +113,7 @@ def without(bench: Bench, message_id: str, own: Own) -> Changes:
     # Whose calls they answer the out log has told by now.
     inputs = [(read, _changed(read, [blanker.input(r) for r in read.records])) for read in logs.inputs]
     changed = {read.segment.header.first for read, records in inputs if records is not None}
-    found = Changes(inputs=blanker.inputs | changed, turns=blanker.turns)
+    found = Changes(brought=blanker.inputs, inputs=blanker.inputs | changed, turns=blanker.turns)
     found.segments += [(read, records) for read, records in inputs if records is not None]
     found.segments += _with_those_before(outs)
     found.segments += _hollowed(logs.dead)
@@ -130,7 +129,7 @@ def bereft(bench: Bench, held: dict[str, Message]) -> Changes:
         ref: Any = record.get("ref")
         message = held.get(ref["key"]) if is_ref(ref) else None
         if message is not None:
-            found.segments.append((read, [blank_input(record, message)]))
+            found.segments.append((read, [blank_input({**record, "message": message})]))
     return found
 
 

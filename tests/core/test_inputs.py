@@ -34,6 +34,7 @@ from build import (
 from snapshotter.core.contract import fold_case
 from snapshotter.core.inputs import InputLog, body_hash, is_another, keys_of, role_of
 from snapshotter.core.modelview import model_view
+from snapshotter.core.redacted import blank
 from snapshotter.core.snapshot import decode, encode
 
 ONE = [start(1, [1]), *answer("One."), done(1)]
@@ -336,3 +337,34 @@ def test_what_is_spent_takes_its_copies_with_it() -> None:
 def test_what_a_deletion_left_of_an_input_is_applied_and_no_sign_of_a_loss() -> None:
     assert owed(boot([{"kind": "deleted"}, say("u2")], [])) == [([2], "message")]
     assert not is_another({"id": 1, "kind": "deleted"}, [[1, "u1", "00"]])
+
+
+def redacted(*numbers: int) -> dict[str, Any]:
+    return {"control": "history", "op": "redact", "inputs": list(numbers)}
+
+
+def test_of_an_owed_message_that_is_redacted_what_is_left_is_answered() -> None:
+    seen = boot([say("u1"), say("u2"), say("u1")], [redacted(1, 3)])
+    (first, second) = seen["pending"]
+    assert (first["ids"], second["ids"]) == ([1], [2])
+    assert first["messages"] == [blank(say("u1")["message"])]
+    assert second["messages"] == [say("u2")["message"]]
+
+
+def test_what_is_sent_behind_a_redaction_is_no_copy_of_what_was_redacted() -> None:
+    for brought in (say("u1"), {**say("u1"), "message": blank(say("u1")["message"])}):
+        seen = boot([brought, say("u1")], [redacted(1)])
+        assert owed(seen) == [([1], "message"), ([2], "message")]
+
+
+def test_what_was_applied_is_not_redacted_by_an_input() -> None:
+    seen = boot([say("u1"), say("u2")], [applied(1), redacted(1)])
+    assert seen["messages"] == [say("u1")["message"]]
+
+
+def test_a_snapshot_says_which_owed_inputs_are_redacted() -> None:
+    before = fold([say("u1"), say("u2")], [redacted(1, 2), applied(2)])
+    document = decode(encode(before, "n", 0))
+    assert document["redacted"] == [1]
+    later = fold_case([{"id": 1, **say("u1")}, {"id": 2, **say("u2")}], [], document)
+    assert later["pending"][0]["messages"] == [blank(say("u1")["message"])]

@@ -300,7 +300,8 @@ class World:
 
     def aside(self) -> None:
         """Something that is written beside the answer, in a turn or between turns."""
-        self.write([self.pick((self.operation, self._state, self._context, self._stash))()], end=True)
+        what = (self.operation, self._state, self._context, self._stash, self._redaction)
+        self.write([self.pick(what)()], end=True)
 
     def _state(self) -> Record:
         if self.often(3):
@@ -314,6 +315,16 @@ class World:
         known = [m["id"] for m in self.fold.chain.messages]
         upto = self.pick([*known[-3:], "nobody"])
         return {"control": "context", "upto": upto, "messages": [user("sum", self.fresh("text "))]}
+
+    def _redaction(self) -> Record:
+        """A message that is owed is redacted, all inputs that bring it."""
+        owed = [entry.message["id"] for entry in self.fold.inputs.owed() if entry.role in ("message", "edit")]
+        if self.fold.open is not None or not owed:
+            return self.operation()
+        target, known = self.pick(owed), self.inputs[: self.fold.inputs.last]
+        brought = [r["id"] for r in known if "message" in r and r["message"]["id"] == target]
+        left = [number for number in brought if not self.fold.inputs.is_applied(number)]
+        return {"control": "history", "op": "redact", "inputs": left}
 
     def operation(self) -> Record:
         """An operation on the settled history."""

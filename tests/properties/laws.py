@@ -20,6 +20,7 @@ from snapshotter.core.calls import calls_of
 from snapshotter.core.chunks import delta_of
 from snapshotter.core.contract import describe
 from snapshotter.core.fold import Fold
+from snapshotter.core.redacted import REDACTED, blank_input
 from snapshotter.core.revive import Plan, revive
 from snapshotter.core.snapshot import decode, encode, restore
 from snapshotter.core.tool_parts import is_settled
@@ -51,6 +52,23 @@ def snapshots_agree(world: World) -> None:
             document = decode(encode(fold_of(world.inputs[:known], head), "n", 0))
             got = fold_of(world.inputs, world.outs, restore(deepcopy(document)))
             same(got, whole, f"snapshot at {end}, inputs up to {known} known")
+
+
+def what_is_redacted_says_nothing(world: World) -> None:
+    """Behind the record that says so it is all the same whether an input was written anew, or not yet."""
+    whole, marked = fold_of(world.inputs, world.outs), redacted_in(world.outs)
+    for chosen in (marked, {n for n in marked if n % 2}, {n for n in marked if not n % 2}):
+        inputs = [blank_input(record) if record["id"] in chosen else record for record in world.inputs]
+        same(fold_of(inputs, world.outs), whole, f"{chosen} of {marked} written anew")
+        for end in world.ends:
+            if chosen <= redacted_in(world.outs[:end]):
+                document = decode(encode(fold_of(world.inputs, world.outs[:end]), "n", 0))
+                same(fold_of(inputs, world.outs, restore(document)), whole, f"the same, from {end}")
+
+
+def redacted_in(outs: list[Record]) -> set[int]:
+    """The inputs that a log says are redacted."""
+    return {n for record in outs if record.get("op") == "redact" for n in record["inputs"]}
 
 
 def replay_is_idempotent(world: World) -> None:
@@ -112,6 +130,7 @@ def history_holds(world: World) -> None:
         ids = [message["id"] for message in messages]
         assert len(ids) == len(set(ids)), f"{record}: an id stands twice in {ids}"
         texts = Counter(part["text"] for m in messages if m["role"] == "user" for part in m["parts"])
+        del texts[REDACTED]
         assert all(n == 1 for n in texts.values()), f"{record}: a user message stands twice: {texts}"
         now = {m["id"]: _settled_calls(m) for m in _standing(fold)}
         own = fold.open.ids() if fold.open is not None else set()

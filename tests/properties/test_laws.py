@@ -38,6 +38,12 @@ def test_a_snapshot_and_its_tail_say_what_the_whole_log_says(data: st.DataObject
 
 @SESSIONS
 @given(st.data())
+def test_of_a_redacted_input_nothing_counts_but_what_is_left(data: st.DataObject) -> None:
+    laws.what_is_redacted_says_nothing(session(data))
+
+
+@SESSIONS
+@given(st.data())
 def test_replay_is_idempotent_at_any_cut_and_packing_changes_nothing(data: st.DataObject) -> None:
     laws.replay_is_idempotent(session(data))
 
@@ -68,6 +74,7 @@ def test_workers_that_live_bring_every_input_to_an_end(data: st.DataObject) -> N
 def test_a_long_session_keeps_every_law(seed: int) -> None:
     world = live(numbers(seed), 40)
     laws.snapshots_agree(world)
+    laws.what_is_redacted_says_nothing(world)
     laws.history_holds(world)
     settle(world, 3 * len(world.inputs) + 12)
     laws.everything_ends(world)
@@ -96,7 +103,7 @@ def test_the_world_reaches_what_the_laws_are_about() -> None:
         *(f"out {control}" for control in ("state", "stash", "context", "history", "input-applied")),
         *(f"mode {mode}" for mode in ("fresh", "continue", "retry", "regenerate", "action")),
         *(f"status {status}" for status in ("completed", "error", "aborted", "interrupted")),
-        *(f"op {op}" for op in ("put", "remove", "truncate-after", "replace", "clear")),
+        *(f"op {op}" for op in ("put", "remove", "truncate-after", "replace", "clear", "redact")),
         *(f"out {control}" for control in ("session-closed", "session-deleted")),
         *(f"row {kind}" for kind in ("none", "waiting", "call_model", "recover_tools", "retry_response")),
         *(f"row {kind}" for kind in ("continue_response", "seal_completed", "seal_aborted", "seal_error")),

@@ -94,10 +94,6 @@ class Case:
         """Whether somebody asked for the session's end."""
         return self.wiped > -math.inf or any(send.kind == "close" for send in self.sends.values())
 
-    def half_redacted(self) -> bool:
-        """Whether somebody is about to redact a message, or was."""
-        return not self.redacting <= self.redacted.keys()
-
     def removed(self, question: str) -> bool:
         """Whether somebody asked for something that may take this message, or its answer, away: an edit or a
         regenerate of it, or of one before it, or the session's end. From the moment it is asked for: it may

@@ -219,8 +219,6 @@ class Checker(Lives):
             return
         elif event.get("upkeep") and event["type"] in ("Refused", "Gap") and case.wiped == math.inf:
             return  # half of it is emptied: whoever tidies up leaves it alone
-        elif event.get("upkeep") and "does not verify" in event.get("detail", "") and case.half_redacted():
-            return  # the inputs are without it already, and the history is not yet
         elif event.get("upkeep") and "there is no session" in event.get("detail", ""):
             return  # nobody has begun it yet
         elif event["type"] in DAMAGED and case.source and not case.forked:

@@ -65,7 +65,7 @@ BEST = {
     "copied": ("copy-not-looked-at-again",),
     "copied behind gc": ("gc-lists-copies-first",),
     "left below": ("below-a-fence-counts",),
-    "owed": ("redact-says-first",),
+    "owed": ("redacted-not-said",),
     "damage": (
         "chain-unchecked",
         "gap-is-history",

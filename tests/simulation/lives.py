@@ -94,8 +94,6 @@ class Lives(ABC):
         case.redacting |= source.redacting
 
     def _exported(self, case: Case, event: Event) -> None:
-        if "law:" in event["why"] and case.half_redacted():
-            return  # as of one that is trimmed: the inputs are without it already, and the history is not yet
         if event["why"] and not self._damage:
             self._blame("exported in pieces", f"{event}")
 

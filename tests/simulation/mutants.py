@@ -506,12 +506,12 @@ KEEPING = [
         (redacting._redact, "erased |= changes.write(bench)", "break"),
     ),
     _mutant(
-        "redact-says-first",
-        "a redaction takes the log over before it rewrites an input that is owed",
+        "redacted-not-said",
+        "the log does not say of a message that is owed that it is redacted",
         (
-            redacting._say,
-            "changes.write(bench, [n for n in changes.inputs if not session.fold.inputs.is_applied(n)])",
-            "set()",
+            edits.edit_history,
+            'fold.inputs.redact(number for number in record.get("inputs", ()) if type(number) is int)',
+            "pass",
         ),
     ),
     _mutant(
