@@ -75,10 +75,21 @@ def leftovers(
     grave = int(snapshot.get("lastOutFirst") or 0) if snapshot and snapshot.get("deleted") else 0
     buried = sum(place.first < grave for place in places)
     for number, behind in enumerate(places[buried + 1 :], buried):
-        above_hole = bases(store, sid, behind.first - 2, hydrated=True)
-        if _goes_on(store, sid, places[number:]) or next(above_hole, None) is None:
+        if _goes_on(store, sid, places[number:]) or not is_covered(store, sid, behind.first):
             return number
     return max(len(places) - 1, buried)
+
+
+def is_covered(store: Store, sid: str, first: int) -> bool:
+    """Whether what stands below this out id, where a segment begins, counts for nothing: a checkpoint, or a
+    deletion, is there to go on from. Raises as `bases`."""
+    return next(bases(store, sid, first - 2, hydrated=True), None) is not None
+
+
+def behind_hole(places: Sequence[Place], gap: Gap) -> int:
+    """The first id of the segment at which a gap was found: it does not continue what stands below."""
+    begin, end = gap.missing
+    return begin if any(place.first == begin for place in places) else end + 1
 
 
 def _goes_on(store: Store, sid: str, places: Sequence[Place]) -> bool:

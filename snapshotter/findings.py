@@ -9,7 +9,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was found. `code`: absent, corrupt, missing, newer-version, gap, chain, snapshot-ahead,
-    law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated, stale-snapshot (notes).
+    law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated, stale-snapshot,
+    message-missing (notes).
     The command tells what `verify` raises of one session as wrong-key, and as not-checked. `key`: of an
     object, where it is about one."""
 

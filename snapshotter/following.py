@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from streams import log
-from streams.errors import InvalidValue, Missing
+from streams.errors import Gap, InvalidValue, Missing
 from streams.keys import Log
 from streams.log import Vanished
 from streams.packing import unpack_after
@@ -21,6 +21,8 @@ from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
 from . import values
+from .core.inputs import GONE
+from .tombstones import deletes
 
 T = TypeVar("T")
 
@@ -90,8 +92,21 @@ class _Reader:
             head = self._enter()
             self._cursor = Cursor(head[0].header.last, head[0].header.nonce) if head else Cursor()
         by_name = self._looks % _LIST_EVERY > 0
-        found, self._cursor = log.look(self._store, self.which, self._sid, self._cursor, by_name=by_name)
+        try:
+            found, self._cursor = log.look(self._store, self.which, self._sid, self._cursor, by_name=by_name)
+        except Gap:
+            begin = None if self._after or self._cursor.id else self._deletion()
+            if begin is None:
+                raise
+            found, self._cursor = log.look(self._store, self.which, self._sid, begin, by_name=False)
         return [*head, *found]
+
+    def _deletion(self) -> Cursor | None:
+        """Where a log begins that begins with what a deletion wrote: it is whole from there."""
+        places = [p for p in log.tail_keys(self._store, self.which, self._sid, 0).entries if not p.vacant]
+        oldest = log.fetch(self._store, [place.key for place in places[-1:]])
+        gone = any(record.get("kind") == GONE or deletes(s) for s in oldest for record in s.records)
+        return Cursor(oldest[0].header.first - 1) if gone else None
 
     def _enter(self) -> list[Segment]:
         """The segment that holds the id `after`."""

@@ -39,16 +39,17 @@ from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
 from . import comparing, tombstones
-from .checkpoints import cursor_of, leftovers
+from .checkpoints import bases, cursor_of, leftovers
 from .comparing import Side
 from .core import chain
+from .core.apart import is_unread
 from .core.fold import Fold
 from .core.snapshot import decode, restore
 from .findings import Finding, Verdict
 from .incoming import newest_named
 from .loading import load
 from .spilling import Spill
-from .values import fill
+from .values import ABSENT, fill
 from .windows import windows
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class _Check:
         self._gaps: set[tuple[str, tuple[int, int]]] = set()
         self._start = 0  # the out record behind which the log begins
         self._tombstone: dict[str, Any] | None = None  # of the deletion that the log begins with
+        self._base: dict[str, Any] | None = None  # what a trimmed log goes on from, where no snapshot does
         self._inputs: Iterator[Record] = iter(())
         self._next: Record | None = None  # the first of them that no fold was fed with
         self._boot: Side | None = None
@@ -131,6 +133,8 @@ class _Check:
             return verdict
         if out and out[0].first > 1:
             self._tombstone = self._try(partial(_deletion_at, self._store, self._sid, out[0]))
+            if self._tombstone is None and cursor_of(self._cursors) < out[0].first - 1:
+                self._base = self._try(partial(_checkpoint_above, self._store, self._sid, out[0].first - 1))
         self._inputs = self._read_inputs(incoming)
         self._next = next(self._inputs, None)
         self._begin(out)
@@ -213,9 +217,23 @@ class _Check:
 
     def _filled(self, segment: Segment) -> Segment:
         """With what is stored apart in its place. A value that cannot be read is a problem, and the fold ends
-        there."""
-        records = self._try(partial(fill, self._store, self._sid, segment.records))
+        there; not that of an input which is owed: its sender may have died before it was acknowledged."""
+        leave = ABSENT if self._is_owed(segment) else ()
+        records = self._try(partial(fill, self._store, self._sid, segment.records, leave=leave))
+        if leave and any(map(is_unread, records or ())):
+            detail = (
+                f"the message of input {segment.header.first}, which is owed, is not there: send it again"
+            )
+            self._note("message-missing", detail, segment.key)
         return segment if records is None else segment._replace(records=records)
+
+    def _is_owed(self, segment: Segment) -> bool:
+        header = segment.header
+        return (
+            header.log == "in"
+            and self._boot is not None
+            and not self._boot.fold.inputs.is_applied(header.first)
+        )
 
     def _count(self, segment: Segment) -> None:
         self._verdict.segments += 1
@@ -223,7 +241,7 @@ class _Check:
 
     def _read_inputs(self, places: Sequence[Place]) -> Iterator[Record]:
         """The whole in log; where its beginning was trimmed, or deleted, what is left of it."""
-        known = int(self._cursors.get("lastInEventId") or 0)
+        known = int((self._base or self._cursors).get("lastInEventId") or 0)
         begins = expect = int((self._tombstone or {}).get("lastInEventId") or 0) + 1
         for segment in self._segments("in", places):
             first = segment.header.first
@@ -280,6 +298,12 @@ class _Check:
             if stored is not None and stored.fold.cursor < cursor_of(self._tombstone):
                 self._note("stale-snapshot", "it stands below the session's deletion: run that again")
                 stored = None
+        elif self._base is not None:
+            self._start = out[0].first - 1
+            self._trimmed("out", self._start)
+            detail = "none is there, or it stands below a trim: boots go on from the newest checkpoint"
+            self._note("stale-snapshot", f"{detail}, and the next that is due brings it up to date")
+            stored = None
         elif out and out[0].first > 1 and readable and out[0].first - 1 <= cursor_of(self._cursors):
             self._start = out[0].first - 1
             self._trimmed("out", self._start)
@@ -288,11 +312,10 @@ class _Check:
             self._whole = Fold() if base is None else restore(base)
             if stored is not None:
                 self._await(stored, "snapshot")
-        elif stored is not None:
+        elif stored is not None or self._base is not None:
             # A fold of its own: the one to compare with must not move.
-            self._whole = self._try(
-                partial(self._spill.restore, self._store, self._sid, self._document or {})
-            )
+            base = self._base or self._document or {}
+            self._whole = self._try(partial(self._spill.restore, self._store, self._sid, base))
         if self._boot is not None:
             self._await(self._boot, "boot")
 
@@ -380,6 +403,11 @@ def _deletion_at(store: Store, sid: str, place: Place) -> dict[str, Any] | None:
     """The tombstone of the deletion in this segment. Raises Corrupt, Vanished."""
     segments = log.fetch(store, [place.key])
     return tombstones.in_segment(sid, segments[0]) if segments else None
+
+
+def _checkpoint_above(store: Store, sid: str, cursor: int) -> dict[str, Any] | None:
+    """The newest checkpoint, where the log goes on from it. Raises as `bases`."""
+    return next(bases(store, sid, cursor - 1), None)
 
 
 def _fed(fold: Fold, record: Record) -> bool:

@@ -98,13 +98,18 @@ def _compact(bench: Bench) -> Done:
     places, date_ms = bench.places("out")
     if not places:
         bench.check_there()
-    try:
-        return _compact_listed(bench, places, date_ms)
-    except Gap as gap:
-        now, _ = bench.places("out")
-        if [(p.first, p.modified_ms) for p in now] != [(p.first, p.modified_ms) for p in places]:
-            raise Vanished(f"the out log of {bench.sid} became another while it was read") from gap
-        raise
+    above = places
+    while True:
+        try:
+            return _compact_listed(bench, above, date_ms)
+        except Gap as gap:
+            now, _ = bench.places("out")
+            if [(p.first, p.modified_ms) for p in now] != [(p.first, p.modified_ms) for p in places]:
+                raise Vanished(f"the out log of {bench.sid} became another while it was read") from gap
+            first = checkpoints.behind_hole(above, gap)
+            if not checkpoints.is_covered(bench.store, bench.sid, first):
+                raise
+            above = [place for place in above if place.first >= first]  # `leftovers` looks at the first alone
 
 
 def _compact_listed(bench: Bench, places: Sequence[Place], date_ms: int | None) -> Done:

@@ -10,7 +10,9 @@ whatever comes now can list it:
 
 Where one of the two does not hold nobody may rest on the copy. It is taken back (emptied, unless somebody
 has replaced it since) where it holds what was to go, or names what is gone; else it is left, since another
-trim may have found it, looked while both held, and shortened the log. A process that dies before it has
+trim may have found it, looked while both held, and shortened the log. One that stands in the place of
+another copy, which a shortened log may rest on, is never emptied: a redaction replaces it, when it has begun
+anew, and who deletes or redacts beside it empties all that it has listed. A process that dies before it has
 looked leaves a copy that may be such a one, too. An edit or a deletion that begins later finds it, and of one
 whose blocks are gone nobody makes use (`is_whole`).
 """
@@ -43,7 +45,7 @@ def put_copy(
     outdated = is_outdated(bench, cursor_of(document))
     if not outdated and is_named(document, bench.snapshot()):
         return written
-    if outdated or not is_whole(bench, document):
+    if not (stands is not None and stands.data) and (outdated or not is_whole(bench, document)):
         take_back(bench, key, written)
     return None
 

@@ -234,20 +234,13 @@ def _fence_of(bench: Bench) -> tuple[Cursor, int]:
 def _bury(bench: Bench, fold: Fold, fence: Cursor, spent: int) -> None:
     """Put the tombstone in the snapshot's place, unless it stands there, or something later does."""
     data = tombstone(bench.sid, fence, fold, spent=spent, date_ms=bench.store.clock.now_ms())
-    key, etags = keys.snapshot(bench.sid), bench.etags()
+    key = keys.snapshot(bench.sid)
     for _ in range(_TRIES):
         blob = bench.store.get(key)
         if blob is not None and not _is_older(bench, blob, fence):
             return
-        nonce = bench.store.clock.token()
         try:
-            if blob is None:
-                bench.store.put_once(key, data, if_absent=True, nonce=nonce)
-            elif etags == "none":
-                bench.store.put(key, data, nonce=nonce)
-            else:
-                match = saving.match_of(blob.etag, etags)
-                bench.store.put_once(key, data, if_match=match, nonce=nonce)
+            _put_over(bench, key, data, blob, bench.store.clock.token())
         except PreconditionFailed:
             continue
         bench.done.written += 1
@@ -288,18 +281,44 @@ def _empty(bench: Bench, fence: int, spent: int, inputs: Sequence[Place], kept: 
 
 
 def _spend(bench: Bench, number: int, owing: bool) -> None:
-    """Leave of an input what makes it one, its place. `owing`: also where it is not there."""
+    """Leave of an input what makes it one, its place. `owing`: also where it is not there. One that is empty
+    was emptied by another deletion, which spends more, and is left so: that keeps the place of a newer one.
+    Raises Vanished where it changes each time it is looked at."""
     key = keys.segment("in", bench.sid, number)
     record = {"id": number, "ts": bench.store.clock.now_ms(), "kind": GONE}
-    blob = bench.store.get(key)
-    if blob is None and not owing:
-        return
-    if blob is not None and _is_spent(blob):
-        return
-    bench.done.deleted += 1
-    if not bench.done.dry_run:
+    for _ in range(_TRIES):
+        blob = bench.store.get(key)
+        if (blob is None and not owing) or (blob is not None and (_is_empty(blob) or _is_spent(blob))):
+            return
+        if bench.done.dry_run:
+            break
         nonce = bench.store.clock.token()
-        bench.store.put(key, encode_segment("in", [record], nonce=nonce), nonce=nonce)
+        data = encode_segment("in", [record], nonce=nonce)
+        try:
+            _put_over(bench, key, data, blob, nonce)
+        except PreconditionFailed:
+            continue
+        break
+    else:
+        raise log.Vanished(f"{key} changes each time it is looked at")
+    bench.done.deleted += 1
+
+
+def _put_over(bench: Bench, key: str, data: bytes, blob: Blob | None, nonce: str) -> None:
+    """Write an object in the place of what was read there, where the store can under that condition. Raises
+    PreconditionFailed."""
+    etags = bench.etags()
+    if blob is None:
+        bench.store.put_once(key, data, if_absent=True, nonce=nonce)
+    elif etags == "none":
+        bench.store.put(key, data, nonce=nonce)
+    else:
+        bench.store.put_once(key, data, if_match=saving.match_of(blob.etag, etags), nonce=nonce)
+
+
+def _is_empty(blob: Blob) -> bool:
+    """Whether a deletion has emptied it."""
+    return not isinstance(blob, Broken) and not blob.data
 
 
 def _is_spent(blob: Blob) -> bool:

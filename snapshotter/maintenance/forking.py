@@ -21,7 +21,9 @@ for as a create, of the version that was looked at, and only where the store is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from snapshotter import checkpoints, saving, values
@@ -69,7 +71,10 @@ def fork(db: Database, source: str, target: str, *, turn: int | None = None, dry
     """
     if turn is not None and type(turn) is not int:
         raise InvalidValue("a turn is told by its number", path="turn")
-    return restarting(lambda: _fork(Bench(db, target, "fork", None, dry_run), source, turn))
+    try:
+        return restarting(lambda: _fork(Bench(db, target, "fork", None, dry_run), source, turn))
+    except InputGone as gone:
+        raise gone.gap() from gone
 
 
 def _fork(bench: Bench, source: str, turn: int | None) -> Done:
@@ -121,26 +126,15 @@ def _state(store: Store, sid: str, name: str, turn: int | None) -> Fold:
 
 def _read(store: Store, sid: str, name: str, turn: int | None) -> Fold:
     """The same, at one look."""
-    document = next((d for d in _documents(store, sid) if turn is None or turn_of(d) <= turn), None)
-    try:
-        document, tail = _tail(store, sid, document)
-    except Gap as gap:
-        if document is not None or turn is None:
-            raise
-        oldest = min(map(turn_of, _documents(store, sid)), default=0)
-        since = f"a trim took what it rests on; from turn {oldest} on they can be forked" if oldest else gap
-        raise Refused(f"turn {turn} of session {name!r} cannot be had any more: {since}") from gap
+    document, tail = _base(store, sid, name, turn)
     stored = Stored(document, None)
     records = values.fill(store, sid, tail.records)
     stop, reached = _rest(document or {}, records, turn)
     if turn is not None and reached != turn:
         raise Refused(f"session {name!r} has no turn {turn} that has ended; the last before it is {reached}")
     numbers = stored.wants(newest_inputs(store, sid)[0], ())
-    try:
-        applied = (document or {}).get("inApplied") or ()
-        inputs = read_inputs(store, sid, numbers, applied, values.ABSENT)  # what is owed stays behind
-    except InputGone as gone:
-        raise gone.gap() from gone
+    applied = (document or {}).get("inApplied") or ()
+    inputs = read_inputs(store, sid, numbers, applied, values.ABSENT)  # what is owed stays behind
     fold = Fold() if document is None else restore(document, parts=Shelf(store, sid, document).complete())
     with values.folding(sid):
         for record in inputs:
@@ -154,6 +148,32 @@ def _read(store: Store, sid: str, name: str, turn: int | None) -> Fold:
         begun = records or fold.inputs.last
         raise Refused(f"session {name!r} {'has ended no turn yet' if begun else 'is not there'}")
     return fold
+
+
+def _base(store: Store, sid: str, name: str, turn: int | None) -> tuple[dict[str, Any] | None, log.Tail]:
+    """What the fold begins with, and the out log behind it: the snapshot, where it does not stand beyond the
+    turn; else the newest checkpoint; else the whole log. One that the log does not reach down to, or that is
+    older than a trim, is passed over. Raises Refused where a trim took what the turn rests on, and Gap."""
+    gaps: list[Gap] = []
+    rest = (d for d in _documents(store, sid) if turn is None or turn_of(d) <= turn)
+    for document in chain(rest, (None,)):
+        try:
+            return _tail(store, sid, document)
+        except Gap as gap:
+            gaps.append(gap)
+    whole = [found for document in _documents(store, sid) if (found := _turn_with_tail(store, sid, document))]
+    if turn is None or not whole:
+        raise gaps[0]
+    since = f"a trim took what it rests on; from turn {min(whole)} on they can be forked"
+    raise Refused(f"turn {turn} of session {name!r} cannot be had any more: {since}") from gaps[0]
+
+
+def _turn_with_tail(store: Store, sid: str, document: dict[str, Any]) -> int:
+    """The turn that a document stands at, where the out log behind it is whole; else 0."""
+    with suppress(Gap):
+        _tail(store, sid, document)
+        return turn_of(document)
+    return 0
 
 
 def _tail(store: Store, sid: str, document: dict[str, Any] | None) -> tuple[dict[str, Any] | None, log.Tail]:

@@ -129,6 +129,9 @@ class Work:
             raise
         except InputGone as gone:
             return self._failed(gone.gap())
+        except Vanished as error:
+            gap = error.__cause__
+            return self._failed(gap if isinstance(gap, Gap) else error)
         except Exception as error:  # noqa: BLE001 - as above
             return self._failed(error)
         finally:
@@ -170,7 +173,18 @@ class Work:
                 return base, self._again(found, base, self._end(found), ahead)
             except (Gap, InputGone):
                 continue
+        self._check_still(found, reason)
         raise reason
+
+    def _check_still(self, found: Opened, reason: Exception) -> None:
+        """Raise Vanished where what was read stands there no more, or as another: a trim, or a redaction, may
+        have come between two readings."""
+        now = opened(self._store, self._sid)
+        etags = [one.snapshot and one.snapshot.etag for one in (now, found)]
+        there = {(place.first, place.size, place.modified_ms) for place in now.places}
+        gone = any((place.first, place.size, place.modified_ms) not in there for place in found.places)
+        if gone or etags[0] != etags[1]:
+            raise Vanished(f"session {self.id!r} became another while it was read") from reason
 
     def _again(self, found: Opened, base: Document | None, end: int, ahead: Ahead) -> _Rebuilt:
         """Fold from a base, or a second time."""

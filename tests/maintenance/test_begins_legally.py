@@ -1,0 +1,255 @@
+"""A log that was shortened, or begins with a deletion, is whole from there, to everybody who reads it: also
+where the snapshot is older than that, or lost, where whoever shortened it died, and while somebody does."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Any, Literal
+
+import pytest
+from chat_samples import SID, Place, user
+from upkeep import HOURS, Killed, check, fresh, interrupted, names, session_of
+
+from snapshotter import Database, Gap, Refused
+from snapshotter.core.blocks import Sizes
+from snapshotter.maintenance import Keep, compact, delete, export, fork, gc, import_, maintain, redact, trim
+from snapshotter.rebuilding.results import Mode, Options
+from snapshotter.rebuilding.working import rebuild_in
+from snapshotter.verify import verify
+from streams import keys
+from streams.buckets.memory import MemoryBucket
+from streams.testing.faults import Call, FaultyBucket
+
+SNAPSHOT = keys.snapshot(SID)
+Hook = Callable[[Call, str], None]
+
+
+def hooked(place: Place, hook: Hook) -> Database:
+    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
+    return Database(bucket, place.clock, sizes=place.db._sizes)
+
+
+def trimmed(place: Place, turns: int = 3, more: int = 2) -> Place:
+    """So many turns, trimmed to the last; then more of them, and a day."""
+    session_of(place, turns)
+    trim(place.db, SID, keep=Keep(turns=1))
+    for number in range(turns + 1, turns + more + 1):
+        place.db.send(SID, user(f"u{number}"))
+        place.answer("more", takeover=True)
+    place.clock.advance(24 * HOURS)
+    return place
+
+
+def test_a_deletion_that_died_behind_its_tombstone_stops_no_upkeep() -> None:
+    """gc takes what is old below the tombstone and leaves what a compaction has just merged: there is a hole
+    then, and what stands below it hangs together."""
+    place = Place()
+    session_of(place, 4)
+    compact(place.db, SID)
+
+    def dies(call: Call, when: str) -> None:
+        if when == "before" and call.verb == "put" and call.key.startswith("in/"):
+            raise Killed
+
+    with pytest.raises(Killed):
+        delete(hooked(place, dies), SID)
+    gc(fresh(place), SID)
+    assert len(names(place.stored("out/"))) > 2
+    compact(fresh(place), SID)
+    for _ in range(3):
+        assert [kept.error for kept in maintain(fresh(place), [SID])] == [None]
+        check(place)
+        place.clock.advance(24 * HOURS)
+    assert len(names(place.stored("out/"))) == 1
+
+
+def test_a_deletion_that_slept_fills_no_place_that_another_has_emptied() -> None:
+    """Seen by a tester: no message of the session's next life could be redacted."""
+    place = Place()
+    session_of(place, 4)
+
+    def meanwhile() -> None:
+        other = fresh(place)
+        for late in ("l1", "l2", "l3"):
+            other.send(SID, user(late))
+        delete(other, SID)
+        other.create(SID)
+
+    delete(interrupted(place, "get", f"in/{SID}/", 1, meanwhile), SID)
+    place.db.send(SID, user("secret", "SECRET"))
+    place.answer("told")
+    redact(place.db, SID, "secret", takeover=True)
+    assert not [key for key, data in place.stored("").items() if b"SECRET" in data]
+    check(place)
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_redaction_beside_an_edit_leaves_the_checkpoint_that_a_trim_rests_on(dies: bool) -> None:
+    place = Place()
+    session_of(place, 4)
+    trim(place.db, SID, keep=Keep(turns=1))
+    puts: list[str] = []
+
+    def beside(call: Call, when: str) -> None:
+        if not call.key.startswith("checkpoints/") or call.verb != "put":
+            return
+        if when == "before":
+            puts.append(call.key)
+        if when == "before" and len(puts) == 1:
+            with fresh(place).boot(SID, takeover=True) as session:
+                session.edit_history("put", message=user("u4", "edited"))
+        elif when == "after" and len(puts) == 2 and dies:
+            raise Killed
+
+    if dies:
+        with pytest.raises(Killed):
+            redact(hooked(place, beside), SID, "u1", takeover=True)
+    else:
+        redact(hooked(place, beside), SID, "u1", takeover=True)
+    assert all(place.stored("checkpoints/").values())
+    (result,) = rebuild_in(fresh(place), Options(), [SID])
+    assert result.status == "same"
+    place.bucket.inner.delete(SNAPSHOT)
+    assert len(fresh(place).history(SID)) == 8
+
+
+@pytest.mark.parametrize("mode", ["compare", "write"])
+@pytest.mark.parametrize("act", ["trim", "redact"])
+def test_a_rebuild_of_a_trimmed_session_beside_one_act_of_upkeep(act: str, mode: Mode) -> None:
+    acts: dict[str, Callable[[Database], Any]] = {
+        "trim": lambda db: trim(db, SID, keep=Keep(turns=1)),
+        "redact": lambda db: redact(db, SID, "u1", takeover=True),
+    }
+    happened, number = True, 0
+    while happened:
+        number, happened, place = number + 1, False, trimmed(Place())
+
+        def now(place: Place = place) -> None:
+            nonlocal happened
+            happened = True
+            acts[act](fresh(place))
+
+        (result,) = rebuild_in(interrupted(place, "", "", number, now), Options(mode=mode), [SID])
+        assert result.status in ("same", "newer", "unchecked", "written"), (number, result)
+        check(place)
+    assert number > 20
+
+
+def test_a_rebuild_of_what_is_lost_says_so() -> None:
+    """Nobody is at work: it is read again, and is a gap all the same."""
+    place = trimmed(Place())
+    lost = names(place.stored("out/"))[-2]
+    place.bucket.inner.delete(keys.segment("out", SID, lost))
+    (result,) = rebuild_in(fresh(place), Options(), [SID])
+    assert (result.status, result.error) == ("failed", "Gap")
+
+
+def test_a_fork_of_a_turn_between_two_trims_is_refused() -> None:
+    place = trimmed(Place())
+    trim(place.db, SID, keep=Keep(turns=1))
+    assert len(place.stored("checkpoints/")) == 2
+    for turn in (1, 2, 3, 4):
+        with pytest.raises(Refused, match="from turn 5 on"):
+            fork(place.db, SID, f"t{turn}", turn=turn)
+    fork(place.db, SID, "t5", turn=5)
+    assert place.db.history("t5") == place.db.history(SID)
+
+
+@pytest.mark.parametrize("how", ["stale", "lost"])
+def test_a_snapshot_from_before_a_trim_or_none_is_no_gap_to_anybody(how: Literal["stale", "lost"]) -> None:
+    place = Place()
+    session_of(place, 2)
+    old = place.stored(SNAPSHOT)[SNAPSHOT]
+    for name in ("v3", "v4"):
+        place.db.send(SID, user(name))
+        place.answer("more", takeover=True)
+    place.clock.advance(24 * HOURS)
+    trim(place.db, SID, keep=Keep(turns=1))
+    whole = place.db.history(SID)
+    if how == "stale":
+        place.bucket.inner.put(SNAPSHOT, old)
+    else:
+        place.bucket.inner.delete(SNAPSHOT)
+    verdict = verify(fresh(place), SID)
+    assert verdict.ok, verdict.problems
+    assert {note.code for note in verdict.notes} == {"not-rebuildable", "stale-snapshot"}
+    for turn in (None, 4):
+        fork(place.db, SID, f"t{turn}", turn=turn)
+        assert place.db.history(f"t{turn}") == whole
+    file = io.BytesIO()
+    assert export(place.db, SID, file).why == ""
+    file.seek(0)
+    other = Place()
+    import_(other.db, file)
+    assert other.db.history(SID) == whole
+    assert [kept.error for kept in maintain(fresh(place), [SID], keep=Keep(turns=1))] == [None]
+    check(place)
+
+
+@pytest.mark.parametrize("turn", [None, 1, 2, 3])
+def test_a_fork_beside_a_trim_is_a_fork_or_refused(turn: int | None) -> None:
+    happened, number = True, 0
+    while happened:
+        number, happened, place = number + 1, False, Place()
+        session_of(place, 3)
+
+        def now(place: Place = place) -> None:
+            nonlocal happened
+            happened = True
+            trim(fresh(place), SID, keep=Keep(turns=1))
+
+        with suppress(Refused) if turn in (1, 2) else nullcontext():
+            fork(interrupted(place, "", "", number, now), SID, "t", turn=turn)
+            assert len(place.db.history("t")) == 2 * (turn or 3), number
+    assert number > 10
+
+
+@pytest.mark.parametrize("by", ["delete", "gc"])
+def test_a_large_message_whose_sender_died_is_no_damage(by: str) -> None:
+    """Its value went before the record that names it was there: it stays owed, and is told of."""
+    place = Place(sizes=Sizes(value=600))
+    session_of(place, 2)
+
+    def dies(call: Call, when: str) -> None:
+        if call.verb != "put" or not call.key.startswith("in/"):
+            return
+        if when == "after":
+            raise Killed
+        if by == "delete":
+            delete(fresh(place), SID)
+        else:
+            place.clock.advance(7 * HOURS)
+            gc(fresh(place), SID)
+
+    with pytest.raises(Killed):
+        hooked(place, dies).send(SID, user("big", "large " * 300))
+    verdict = verify(fresh(place), SID)
+    assert verdict.ok, verdict.problems
+    assert "message-missing" in {note.code for note in verdict.notes}
+    file = io.BytesIO()
+    assert export(place.db, SID, file).why == ""
+    file.seek(0)
+    import_(Place().db, file)
+    place.clock.advance(24 * HOURS)
+    assert [kept.error for kept in maintain(fresh(place), [SID], keep=Keep(turns=1))] == [None]
+
+
+def test_the_records_of_a_log_that_begins_with_a_deletion_begin_there() -> None:
+    place = Place()
+    session_of(place, 3)
+    delete(place.db, SID)
+    place.db.create(SID)
+    place.db.send(SID, user("u9"))
+    place.answer("anew")
+    place.clock.advance(24 * HOURS)
+    gc(place.db, SID)
+    db = fresh(place)
+    assert [record["kind"] for record in db.records(SID, "in")] == ["deleted", "message"]
+    out = list(db.records(SID, "out"))
+    assert out[0]["why"] == "delete"
+    assert [event.record for event in db.follow(SID, timeout=0.0) if event.log == "out"] == out
+    with pytest.raises(Gap):
+        list(db.records(SID, "out", after=1))
+    trim(db, SID, keep=Keep(turns=1))
