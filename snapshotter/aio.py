@@ -122,6 +122,9 @@ class _Door:
     _pool: _Pool
     _inner: Any
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._inner!r})"
+
 
 def _read(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """The method as a coroutine; cancelling it abandons the call."""

@@ -42,6 +42,19 @@ class Found:
     _notes: list[dict[str, Any]]
     _copies: Copies
 
+    def __repr__(self) -> str:
+        """Where it stands, by what is in memory."""
+        try:
+            turn = self.fold.open
+            owed = len(self.fold.inputs.owed(turn.inputs if turn is not None else ()))
+            at = f"turn {self.fold.turn}{' open' if turn is not None else ''}"
+            known = f"{at}, cursor {self.cursor}, {owed} owed"
+            ends = {"busy": self.busy is not None, "closed": self.closed, "deleted": self.fold.deleted}
+            said = ", ".join([known, *(word for word, holds in ends.items() if holds)])
+            return f"<snapshotter.{type(self).__name__} {self.id!r}: {said}>"
+        except AttributeError:  # it is being made
+            return f"<snapshotter.{type(self).__name__}>"
+
     @property
     def messages(self) -> list[Message]:
         """The settled history, what the open turn has taken, and its cleaned partial answer."""

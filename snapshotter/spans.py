@@ -87,7 +87,7 @@ def _found(session: Session) -> dict[str, Any]:
 
 class TurnSpan(Span):
     """A turn, from its claim until its end is durable and saved, or until it is let go. Whoever writes it
-    enters it, so that the spans of a model are its children."""
+    enters it, so that the spans of a model are its children. `number` and `attempt`: 0 before its claim."""
 
     def __init__(self, session: Session, kind: str) -> None:
         trace = of(session.store)
@@ -100,7 +100,7 @@ class TurnSpan(Span):
         super().__init__(trace, "snapshotter.turn", known, after=session.boot_span)
         self._session = session
         self._kind = kind
-        self._number = self._attempt = 0
+        self.number = self.attempt = 0
 
     @contextmanager
     def claiming(self) -> Iterator[None]:
@@ -115,7 +115,7 @@ class TurnSpan(Span):
         """It stands in the log by now."""
         turn = self._session.fold.open
         assert turn is not None
-        self._number, self._attempt = turn.turn, turn.attempt
+        self.number, self.attempt = turn.turn, turn.attempt
         known = {"snapshotter.turn": turn.turn, "snapshotter.turn.attempt": turn.attempt}
         self.set({**known, "snapshotter.epoch": self._session.fold.epoch})
 
@@ -151,7 +151,7 @@ class TurnSpan(Span):
         log.info(
             "session %s: turn %d %s%s after %.3f s: %d chunks, %d requests, %d bytes written",
             self._session.id,
-            self._number,
+            self.number,
             status,
             f" ({error_type})" if error_type else "",
             self.seconds,
@@ -162,8 +162,8 @@ class TurnSpan(Span):
                 "turn",
                 self,
                 session=self._session.id,
-                turn=self._number,
-                attempt=self._attempt,
+                turn=self.number,
+                attempt=self.attempt,
                 epoch=self._session.fold.epoch,
                 kind=self._kind,
                 status=status,

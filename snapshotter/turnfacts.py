@@ -13,6 +13,7 @@ from .watch import Watch
 
 if TYPE_CHECKING:
     from .session import Session
+    from .spans import TurnSpan
 
 
 class TurnFacts:
@@ -24,6 +25,7 @@ class TurnFacts:
 
     kind: str
     status: str | None
+    span: TurnSpan
     _session: Session
     _chunks: ChunkWriter
     _answer: list[Message]
@@ -33,6 +35,16 @@ class TurnFacts:
     _copies: Copies
     _claimed: bool
     _ended: bool
+
+    def __repr__(self) -> str:
+        """Where it stands, by what is in memory; of a turn that has ended, how it was."""
+        try:
+            number, attempt = self.span.number, self.span.attempt
+            known = f"turn {number}, attempt {attempt}" if number else "not claimed yet"
+            said = f"{self.kind}, {known}, {self.status or 'open'}, {self._chunks.written} chunks"
+            return f"<snapshotter.{type(self).__name__} of {self._session.id!r}: {said}>"
+        except AttributeError:  # it is being made
+            return f"<snapshotter.{type(self).__name__}>"
 
     @property
     def session_id(self) -> str:
