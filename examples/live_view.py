@@ -6,26 +6,20 @@ python examples/live_view.py file:///tmp/chats
 import asyncio
 import sys
 
-from snapshotter import aio
+from snapshotter import aio, text_chunks
 
 
 async def model():
-    yield {"type": "start"}
-    yield {"type": "start-step"}
-    yield {"type": "text-start", "id": "t"}
     for word in ["Seen ", "as ", "it ", "goes."]:
         await asyncio.sleep(0.05)
-        yield {"type": "text-delta", "id": "t", "delta": word}
-    yield {"type": "text-end", "id": "t"}
-    yield {"type": "finish-step"}
-    yield {"type": "finish", "finishReason": "stop"}
+        yield word
 
 
 async def work(db, receipt):
     async with await db.boot(receipt=receipt) as session:
         async for turn in session.turns():
             async with turn:
-                async for _ in turn.tee(model()):
+                async for _ in turn.tee(text_chunks(model())):
                     pass
 
 

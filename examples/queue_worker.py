@@ -19,16 +19,10 @@ class Died(BaseException):
 
 def agent(messages, *, die):
     assert messages[-1]["role"] == "user"
-    yield {"type": "start"}
-    yield {"type": "start-step"}
-    yield {"type": "text-start", "id": "t"}
     for number, word in enumerate(["One ", "two ", "three."]):
         if die and number == 2:
             raise Died
-        yield {"type": "text-delta", "id": "t", "delta": word}
-    yield {"type": "text-end", "id": "t"}
-    yield {"type": "finish-step"}
-    yield {"type": "finish", "finishReason": "stop"}
+        yield word
 
 
 def main(url):
@@ -44,7 +38,8 @@ def main(url):
                     for turn in session.turns():
                         calls += 1
                         with turn:
-                            for _ in turn.tee(agent(turn.messages, die=calls == 1)):
+                            words = agent(turn.messages, die=calls == 1)
+                            for _ in turn.tee(snapshotter.text_chunks(words)):
                                 pass
             except snapshotter.Retryable as error:
                 print(f"not now: {error}")

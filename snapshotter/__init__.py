@@ -71,6 +71,7 @@ from .turn import Turn
 from .watchdog import watch
 
 if TYPE_CHECKING:
+    from .core.texts import text_chunks
     from .rebuilding import rebuild
 
 __version__ = "0.1.0"
@@ -132,14 +133,18 @@ __all__ = [
     "repair",
     "sanitize",
     "shorten",
+    "text_chunks",
     "watch",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "rebuild":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Work over whole roots: a worker that boots a session never pays for it.
-    from .rebuilding import rebuild
+# What most workers do without: who boots a session never pays for it.
+_LATER = {"rebuild": ".rebuilding", "text_chunks": ".core.texts"}
 
-    return rebuild
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name], __name__), name)
