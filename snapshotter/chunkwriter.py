@@ -45,8 +45,8 @@ _STREAM_ENDS = _TEXT_ENDS | _INPUT_ENDS | {"finish-step", "finish"}
 
 class ChunkWriter:
     """Writes the chunks of one turn. `streaming`: a text grows; `calls`: the tool calls at work; `idle`:
-    seconds since the last chunk; `written`: chunks that it was given; `dropped`: those that only repeated
-    what was settled."""
+    seconds since the last chunk; `written`: chunks that it was given, without end markers; `dropped`: those
+    that only repeated what was settled."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -113,18 +113,20 @@ class ChunkWriter:
         return chunk
 
     def _write_other(self, chunk: Any) -> tuple[Chunk | None, bool]:
-        if is_end_marker(chunk):
+        if is_end_marker(chunk) or is_end_marker(plain := _plain(chunk)):
+            self.written -= 1
             return None, False
-        chunk = _known_reason(clean(to_plain(chunk)))
+        chunk = _known_reason(clean(plain))
         session, turn = self._session, self._session.fold.open
         assert turn is not None
-        validate(chunk, turn.acc.at + 1)  # before anything below looks into it
+        validate(chunk, self.written - 1)  # before anything below looks into it
         kind = chunk["type"]
         number, given = session.writer.next_id, chunk.get("messageId")
         if kind == "start":
             chunk = {**chunk, "messageId": session.fold.start_id(chunk, number)}
         body, large = session.stored({"chunk": chunk})  # too large: before anything changes
         self._end_halves(kind, chunk)
+        turn.acc.at = self.written - 2  # what it refuses is named by its place among those written, too
         if not session.fold.chunk(number, own(chunk)):  # what the caller has may be changed by its model loop
             self.dropped += 1
             return None, False
@@ -177,6 +179,12 @@ def _is_text(value: Any) -> bool:
     return type(value) is str
 
 
+def _plain(chunk: Any) -> Chunk:
+    if isinstance(chunk, str):
+        raise InvalidValue("a chunk is a dict or a model, not a str; `text_chunks(…)` makes chunks of texts")
+    return to_plain(chunk)
+
+
 def _known_reason(chunk: Chunk) -> Chunk:
     """Older SDKs and other emitters end with reasons of their own (`unknown`, `end_turn`). A client of today
     refuses those, and a paid answer must not be lost to its last chunk: they count as `other`."""
@@ -220,10 +228,10 @@ def storable(chunk: Any, error: Exception) -> Chunk | None:
     """What stands for a chunk that cannot be stored, in a stream that is passed on: a tool's result becomes
     an error that says why, so that the call is settled and never run again; of an error its text is kept, up
     to 8 KiB. None where nothing can."""
-    plain = to_plain(chunk)
-    kind = plain.get("type")
+    kind = _field(chunk, "type")
     if kind not in ("tool-output-available", "tool-output-error") or isinstance(error, ChunkError):
         return None
+    plain = to_plain(chunk)
     said = f"the tool ran, but its result cannot be stored: {error}"
     text = said if kind == "tool-output-available" else plain.get("errorText", "")
     return {

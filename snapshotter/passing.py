@@ -68,8 +68,9 @@ class Passing(TurnFacts):
     def release(self, why: str = "cancelled", error: BaseException | str | None = None) -> None: ...
 
     def tee(self, chunks: Iterable[Any]) -> Generator[Chunk, None, None]:
-        """Write each chunk and hand it on, for the caller to forward. Ends early when the turn is stopped;
-        the source is closed in any case.
+        """Write each chunk and hand it on, for the caller to forward: as a dict, also where a pydantic model
+        was given, since it may have changed (a `start` bears the turn's message id). An end marker is not
+        handed on. Ends early when the turn is stopped; the source is closed in any case.
 
         A stream that was paid for is not thrown away for one odd chunk: one of a type that is not known yet,
         and a file, a source, data or progress of a tool (`preliminary`) that cannot be stored (too large, no

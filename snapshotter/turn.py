@@ -70,10 +70,11 @@ class Turn(Passing):
     # -- writing ----------------------------------------------------------------------------------
 
     def write(self, chunk: Any) -> Chunk | None:
-        """Write one chunk (a dict or a pydantic model); returns the chunk to forward to the client.
+        """Write one chunk (a dict or a pydantic model); returns the one to forward to the client, as a dict.
 
-        None for an end marker, and for a chunk that only repeats what an earlier attempt settled. Returns
-        when a tool call, a question or a tool's result is durable; else at once.
+        None for an end marker (`[DONE]`, a dict or model of type `done`), and for a chunk that only repeats
+        what an earlier attempt settled. Returns when a tool call, a question or a tool's result is durable;
+        else at once.
 
         Raises ChunkError (a rule of the stream is broken), InvalidValue, TooLarge: nothing was stored and
         the turn can go on. Raises Fenced, Unknown, Deadline: the turn is over for this worker.
@@ -198,7 +199,8 @@ class Turn(Passing):
             self.release(why_of(error), error)  # waits for the watcher, should that be releasing it just now
 
     def complete(self) -> None:
-        """End the turn in good order; what leaving the block does. Returns when it is durable."""
+        """End the turn in good order; what leaving the block does. Returns when it is durable. A stream that
+        ended within a text, a tool's input or a step completes it, too, and is reported as `cut-stream`."""
         with guarded(), self._lock:
             if self._ended and self._error is None:
                 return
@@ -225,7 +227,12 @@ class Turn(Passing):
             return "aborted"
         if not self._chunks.written:
             self._session.note("nothing-written", f"turn {turn.turn} ends without a single chunk")
-        return "error" if turn.error is not None else "completed"
+        if turn.error is not None:
+            return "error"
+        if left := turn.left_open():
+            said = f"turn {turn.turn} is completed, but its stream ended within a {left}: cut off?"
+            self._session.note("cut-stream", said)
+        return "completed"
 
     def fail(self, error: BaseException | str) -> None:
         """Seal the turn as an error: it is not picked up again. The partial answer is kept."""

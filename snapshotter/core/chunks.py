@@ -23,7 +23,8 @@ Check = Callable[[Any], bool]
 
 
 class ChunkError(Refused):
-    """A chunk that breaks a rule of the stream. `at` is its index among those applied, `rule` a short word.
+    """A chunk that breaks a rule of the stream. `rule` is a short word, `at` its index: among those that the
+    turn was given, or those of a stream that is replayed.
 
     Rules: `not-an-object`, `no-type`, `unknown-type`, `missing-field`, `wrong-field`,
     `metadata-not-object`, `<type>-without-start` (text and reasoning deltas and ends, tool input
@@ -223,7 +224,8 @@ def is_milestone(chunk: Mapping[str, Any]) -> bool:
 
 
 def is_end_marker(chunk: Any) -> bool:
-    """What some emitters send behind the last chunk: the text `[DONE]`, or a chunk of type `done`."""
+    """What some emitters send behind the last chunk: the text `[DONE]`, or a chunk of type `done`, which
+    pydantic-ai's adapter writes as that text. It says that the transport ends, and nothing of the answer."""
     return chunk == "[DONE]" or (isinstance(chunk, dict) and chunk.get("type") == "done")
 
 

@@ -25,6 +25,10 @@ from .inputs import Input
 Report = Callable[[str, str], None]
 
 
+_STEPS = {"start": False, "start-step": True, "finish-step": False, "finish": False}
+_GROWING = ("streaming", "input-streaming")
+
+
 def _names(value: Any) -> tuple[str, ...]:
     return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
 
@@ -59,6 +63,7 @@ class OpenTurn:
     alias: dict[str, str] = field(default_factory=dict)
     started: bool = False
     aborted: bool = False
+    in_step: bool = False
     error: str | None = None
     boundary: str | None = None
     finish_reason: str | None = None
@@ -103,7 +108,7 @@ class OpenTurn:
             self.body = record["body"]
         if "clientTools" in record:
             self.client_tools = _names(record["clientTools"])
-        self.started = self.aborted = False
+        self.started = self.aborted = self.in_step = False
         self.error = self.boundary = self.finish_reason = self.released = None
         self.alias.clear()
 
@@ -134,10 +139,22 @@ class OpenTurn:
         if kind in BOUNDARIES:
             self.boundary = kind
             self.finish_reason = chunk.get("finishReason") if kind == "finish" else None
+            if kind in _STEPS:
+                self.in_step = _STEPS[kind]
         elif kind == "abort":
             self.aborted = True
         elif kind == "error":
             self.error = str(chunk.get("errorText", ""))
+
+    def left_open(self) -> str:
+        """What this attempt's chunks began and did not end, in words; "" where they are whole. A call without
+        its result is: it may be a client's to answer."""
+        new = parts_of(self.current())[self.acc.frozen_parts :]
+        open_parts = [part for part in new if isinstance(part, dict) and part.get("state") in _GROWING]
+        if open_parts:
+            kind = str(open_parts[-1]["type"])
+            return kind if kind in ("text", "reasoning") else "tool input"
+        return "step" if self.in_step else ""
 
     def finals(self, *, clean: bool) -> list[Message]:
         """The produced messages as they would stand if the turn closed now."""
