@@ -213,7 +213,7 @@ class _Check:
                     self._verdict.rebuildable = False
                 for segment in read or ():
                     self._count(segment)
-                    yield self._filled(segment)
+                    yield segment
 
     def _filled(self, segment: Segment) -> Segment:
         """With what is stored apart in its place. A value that cannot be read is a problem, and the fold ends
@@ -253,7 +253,7 @@ class _Check:
                     text = f"in log: inputs {missing[0]} to {missing[1]} are missing"
                     self._gap(Gap(text, log="in", missing=missing))
             if first >= expect:
-                yield from segment.records
+                yield from self._filled(segment).records
                 expect = segment.header.last + 1
             if self._whole is not None:
                 self._spill.settle(self._whole, segment.size)
@@ -338,7 +338,7 @@ class _Check:
                 self._drop()
                 continue
             self._check_nonce(segment)
-            self._fold(segment)
+            self._fold(self._filled(segment))  # what only a dead one names may be gone
 
     def _fold(self, segment: Segment) -> None:
         """Apply a segment, as far as something is left to compare, which is where it ends as a rule."""

@@ -41,7 +41,7 @@ from streams.errors import Corrupt, Damaged, NewerVersion, Refused, TooLarge
 from streams.log import Vanished
 
 from .arriving import SNAPSHOT, Arrival, key_of
-from .bench import Bench, Done, restarting
+from .bench import LOGS, Bench, Done, restarting
 from .deleting import finish
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def read_whole(bench: Bench, session_id: str) -> Package:
     if snapshot is not None:
         package.objects[SNAPSHOT], package.etag = snapshot.data, snapshot.etag
     for room in _READING:
-        prefix = f"{room}/{bench.sid}/"
+        prefix = _room(bench, room)
         entries = bench.shelf(prefix).entries
         for entry, blob in bench.read(entries):
             package.objects[f"{room}/{entry.key.removeprefix(prefix)}"] = blob.data
@@ -199,9 +199,15 @@ def _consistent(bench: Bench, session_id: str) -> tuple[Package, list[str]]:
     problems = package.problems()
     if problems:
         now = bench.store.get(keys.snapshot(bench.sid))
-        if (now and now.etag) != package.etag:
-            raise Vanished(f"the snapshot of session {session_id!r} was replaced while it was read")
+        there = {e.key for which in LOGS for e in bench.shelf(_room(bench, which)).entries if e.size}
+        read = {key for key, data in package.stored() if data and key.partition("/")[0] in LOGS}
+        if (now and now.etag) != package.etag or not read <= there:
+            raise Vanished(f"session {session_id!r} became another while it was read")
     return package, problems
+
+
+def _room(bench: Bench, room: str) -> str:
+    return f"{room}/{bench.sid}/"
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from snapshotter.rebuilding.working import rebuild_in
 from snapshotter.verify import verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
+from streams.codec import encode_segment
 from streams.testing.faults import Call, FaultyBucket
 
 SNAPSHOT = keys.snapshot(SID)
@@ -253,3 +254,40 @@ def test_the_records_of_a_log_that_begins_with_a_deletion_begin_there() -> None:
     with pytest.raises(Gap):
         list(db.records(SID, "out", after=1))
     trim(db, SID, keep=Keep(turns=1))
+
+
+def test_an_export_that_slept_over_a_trim_reads_again() -> None:
+    """The values that the segments named which it had read by then were swept."""
+    place = Place(sizes=Sizes(value=600))
+    for number in range(1, 5):
+        place.db.send(SID, user(f"u{number}", f"{number} " * 400))
+        place.answer("told " * 400)
+    place.db.edit(SID, "u2", user("e2", "again"))
+    place.answer("anew", takeover=True)
+    place.clock.advance(24 * HOURS)
+
+    def meanwhile() -> None:
+        trim(fresh(place), SID, keep=Keep(turns=1))
+        gc(fresh(place), SID)
+
+    file = io.BytesIO()
+    assert export(interrupted(place, "list", f"values/{SID}", 1, meanwhile), SID, file).why == ""
+    file.seek(0)
+    other = Place(sizes=Sizes(value=600))
+    import_(other.db, file)
+    assert other.db.history(SID) == place.db.history(SID)
+
+
+def test_a_dead_segment_may_name_what_is_gone() -> None:
+    """A worker that slept wrote it, when a compaction had merged its turn and gc had taken its value."""
+    place = Place(sizes=Sizes(value=600))
+    session_of(place, 3)
+    compact(place.db, SID)
+    ref = {"key": f"{'0' * 64}-gone", "bytes": 700}
+    late = encode_segment(
+        "out", [{"id": 3, "ts": 1, "ref": ref}], nonce="late", epoch=1, run="r", prev="x", lease=0
+    )
+    place.bucket.inner.put(keys.segment("out", SID, 3), late)
+    verdict = verify(fresh(place), SID)
+    assert verdict.ok, verdict.problems
+    assert "dead-segment" in {note.code for note in verdict.notes}
