@@ -58,6 +58,7 @@ _DRIVERS = {
     "s3+obstore": ("obstore", "obstore>=0.12,<0.13"),
 }
 _LONGEST_SCHEME = 12
+_WITH_A_SLASH = frozenset({"endpoint", "kms_key"})  # parameters whose values may hold one: a URL, an ARN
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -170,7 +171,17 @@ def _split(scheme: str, rest: str) -> tuple[Any, dict[str, str]]:
             f"the {scheme} URL has a parameter that is not known (known: {known}); "
             "credentials belong in the environment"
         )
+    for name in sorted(pairs.keys() - _WITH_A_SLASH):
+        if "/" in pairs[name]:
+            raise InvalidId(
+                f"the {scheme} URL's {name}= holds a '/': the path goes before the '?', as in "
+                f"{_path_first(scheme)}"
+            )
     return parts, pairs
+
+
+def _path_first(scheme: str) -> str:
+    return f"{scheme}://{'host:port/' if scheme == 'minio' else ''}bucket/path?region=…"
 
 
 def _check_port(scheme: str, parts: Any) -> None:
@@ -334,7 +345,9 @@ def _checked(endpoint: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise InvalidId("the endpoint must read http://host:port or https://host, with no credentials in it")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise InvalidId("the endpoint has a path; put the bucket and the prefix into the store URL instead")
+        raise InvalidId(
+            "the endpoint has a path; put the bucket and the prefix into the store URL, before its '?'"
+        )
     return f"{parts.scheme}://{parts.netloc}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -278,3 +279,20 @@ def test_no_more_of_a_driver_is_loaded_than_is_used() -> None:
     environment = {"PYTHONPATH": str(Path(str(streams.__file__)).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, text=True)
     assert done.stdout == "['ssl']\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "instead"),
+    [
+        ("s3://b/p?endpoint=http://127.0.0.1:9000&region=us-east-1/sub", "region", "s3://bucket/path?"),
+        ("s3+obstore://b?checksum=sha256/sub", "checksum", "s3+obstore://bucket/path?"),
+        ("minio://h.org/b/p?secure=0/sub", "secure", "minio://host:port/bucket/path?"),
+    ],
+)
+def test_a_path_that_was_put_behind_the_query_is_told_as_that(url: str, name: str, instead: str) -> None:
+    """As where a shell script appends a folder to a URL that ends in parameters."""
+    with pytest.raises(InvalidId, match=re.escape(f"{name}= holds a '/'")) as told:
+        open_bucket(url, env=AWS)
+    assert f"the path goes before the '?', as in {instead}" in str(told.value)
+    with pytest.raises(InvalidId, match="before its"):
+        open_bucket("s3://b/p?endpoint=http://127.0.0.1:9000/sub", env=AWS)
