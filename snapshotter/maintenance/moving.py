@@ -149,14 +149,22 @@ def import_(
     if not dry_run:
         bench.db._ensure()
     try:
-        bench.done.written = len(arrival.missing())
+        missing = arrival.missing()
     except Refused:
         if not dry_run:
             arrival.withdraw()
         raise
+    bench.done.written = len(missing)
+    bench.done.why = _beside_the_file(missing, package)
     if not dry_run:
         _arrive(bench, arrival)
     return bench.done
+
+
+def _beside_the_file(missing: list[str], package: Package) -> str:
+    """Why more is written than the file has, where that is so."""
+    own = sum(name not in package.objects for name in missing)
+    return f"{own} for the beginning of a log, of which the file has none" if own else ""
 
 
 def _arrive(bench: Bench, arrival: Arrival) -> None:

@@ -170,6 +170,19 @@ def test_export_and_import(root: Path, tmp_path: Path) -> None:
     )
 
 
+def test_an_import_says_what_it_writes_beside_the_file(root: Path, tmp_path: Path) -> None:
+    """A session that nobody has answered has no out log yet; its first place is taken all the same."""
+    run("send", root, "s", "hi")
+    assert run("export", root, "s", tmp_path / "s.zip").out.startswith("s: 1 object in ")
+    told = run("import", tmp_path / "other", tmp_path / "s.zip").out
+    why = "(1 for the beginning of a log, of which the file has none)"
+    assert told == f"s  import: 2 objects written, 0 deleted, 0 bytes freed {why}\n"
+    answered(root)
+    whole = run("export", root, "s", tmp_path / "whole.zip", "--json").json
+    brought = run("import", tmp_path / "third", tmp_path / "whole.zip", "--json").json
+    assert (brought["written"], brought["why"]) == (whole["written"], "")
+
+
 def test_an_export_is_not_written_to_standard_output(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(root)
     monkeypatch.chdir(root)
