@@ -101,14 +101,25 @@ class Scribe(Found):
             stored, large = [body for body, _ in moved], [pair for _, pairs in moved for pair in pairs]
             flush = Flush.NOW if large else flush
             last = self.writer.append_batch(stored, flush=flush, end_segment=end_segment)
-            now = self.clock.now_ms()
+            now, told = self.clock.now_ms(), len(self.fold.report)
             # Heartbeats, which change nothing, may stand between what was applied and this.
             self.fold.cursor = last - len(bodies)
             for number, body in enumerate(bodies, self.fold.cursor + 1):
                 ref = {name: value for name, value in stored[number - last - 1].items() if name == "ref"}
                 # A caller may hold what is in the body.
                 self.fold.apply({"id": number, "ts": now, **own(body), **ref})
+            self._tell_new(bodies, told)
             self.confirm(large)
+
+    def _tell_new(self, bodies: list[dict[str, Any]], told: int) -> None:
+        """Log what the report says of what was just written, from its line `told` on: an answer that nothing
+        waits for, an edit without its message … Nobody else will: the next boot reads none of this."""
+        spent = {n for body in bodies if body.get("control") == "input-applied" for n in body["inputs"]}
+        for line in self.plan.missed:
+            if line["id"] in spent:
+                self.fold.note(line["code"], f"input {line['id']}: {line['detail']}")
+        for line in self.fold.report[told:]:
+            self.log_note(line["code"], line["detail"])
 
     def stored(self, body: dict[str, Any]) -> tuple[dict[str, Any], Large]:
         """The body as it is stored, and what of it was stored apart for that. Raises TooLarge before

@@ -11,7 +11,8 @@ its target, a regenerate its message.
     regenerate     an item, unless its target is unknown: then spent
     action, close  an item each
     stop           ends the turn that answers its message, or spends that message while it is owed (an
-                   edit with what it replaces in its item); any other is spent alone
+                   edit with what it replaces in its item); any other is spent alone, and reported where
+                   there is no message that it names
     unknown kinds  stay owed, are reported, are not pending; so do inputs whose message is not there
 
 What a stop spends stands in the history like any other message, so it waits for the items before it: an edit
@@ -122,7 +123,10 @@ def sort_out(fold: Fold, view: View) -> Queue:
             queue.note("unknown-input-kind", entry.id, f"kind {kind}; stays owed")
     if fold.closed:
         for entry in owed:
-            queue.note("input-after-close", entry.id, "came after the session was closed; stays owed")
+            ended = "deleted" if fold.deleted else "closed"
+            queue.note(
+                "input-after-close", entry.id, f"came after the session was {ended}; is never answered"
+            )
         return queue
     owed = [entry for entry in owed if entry.role != "unknown"]
     for entry in owed:
@@ -185,11 +189,11 @@ def _stop(fold: Fold, view: View, queue: Queue, entry: Input, owed: list[Input])
         return
     if named is None:
         return
-    for other in owed:
-        if other.role == "message" and other.message.get("id") == named:
-            queue.spent.add(other.id)
-        elif other.role == "edit" and other.message.get("id") == named:
-            queue.spent.update(_with_edited(fold, view, other, owed))
+    bearers = [e for e in owed if e.role in ("message", "edit") and e.message.get("id") == named]
+    for other in bearers:
+        queue.spent.update([other.id] if other.role == "message" else _with_edited(fold, view, other, owed))
+    if not bearers and named not in answered(fold) and view.find(fold, named) is None:
+        queue.note("unknown-target", entry.id, f"no message {named!r} to stop the answer to; spent")
 
 
 def _with_edited(fold: Fold, view: View, edit: Input, owed: list[Input]) -> set[int]:

@@ -56,7 +56,9 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a boot returns. `partial` is the open turn's message, cleaned unless it only needs sealing."""
+    """What a boot returns. `partial` is the open turn's message, cleaned unless it only needs sealing.
+    `missed`: what the report says of inputs to spend whose message is not there. Once they are spent, nothing
+    tells of them."""
 
     messages: list[Message]
     partial: Message | None
@@ -66,6 +68,7 @@ class Plan:
     resume: Resume
     stop: int | None = None
     report: list[dict[str, Any]] = field(default_factory=list)
+    missed: list[dict[str, Any]] = field(default_factory=list)
 
 
 def revive(fold: Fold) -> Plan:
@@ -109,7 +112,9 @@ def _plan(
     pending: list[dict[str, Any]],
 ) -> Plan:
     report = [*fold.report, *queue.report]
-    return Plan(messages, partial, queue.items, sorted(queue.spent), pending, resume, queue.stop, report)
+    missed = [line for line in queue.report if line["code"] == "unknown-target"]
+    spent = sorted(queue.spent)
+    return Plan(messages, partial, queue.items, spent, pending, resume, queue.stop, report, missed)
 
 
 def _row(fold: Fold, turn: OpenTurn, raw: Message) -> tuple[str, str | None]:

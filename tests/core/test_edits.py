@@ -69,6 +69,13 @@ def test_a_stop_of_another_message_is_spent_alone() -> None:
     assert (seen["resume"]["kind"], seen["spent"]) == ("retry_response", [2])
 
 
+@pytest.mark.parametrize("outs", [[], ONE, HEL])
+def test_a_stop_of_a_message_that_is_not_there_is_reported(outs: list[dict[str, Any]]) -> None:
+    assert boot([say("u1"), stop("gone")], outs)["codes"] == ["unknown-target"]
+    assert boot([say("u1"), stop("u1")], outs)["codes"] == [], "too late, or not: it is there"
+    assert boot([say("u1"), edit("u1", "u2"), stop("u2")], outs)["codes"] == []
+
+
 @pytest.mark.parametrize(("named", "kind"), [("u1", "seal_aborted"), ("u0", "retry_response")])
 def test_a_stop_of_a_message_ends_the_turn_that_goes_on_with_its_answer(named: str, kind: str) -> None:
     """A tool was called, its result came, and the person thinks better of it."""

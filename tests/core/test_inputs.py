@@ -281,14 +281,14 @@ def test_another_body_is_a_conflict_and_stands_on_its_own() -> None:
 
 
 def test_the_window_is_the_31_inputs_before() -> None:
-    between = [stop("u0") for _ in range(30)]
+    between = [stop() for _ in range(30)]
     assert boot([say("u1"), *between, say("u1")], [])["codes"] == ["duplicate-input"]
-    assert boot([say("u1"), *between, stop("u0"), say("u1")], [])["codes"] == []
+    assert boot([say("u1"), *between, stop(), say("u1")], [])["codes"] == []
 
 
 def test_every_other_is_a_first_again() -> None:
     """A duplicate does not carry its key on: the window is counted from the first."""
-    near = [stop("u0") for _ in range(20)]
+    near = [stop() for _ in range(20)]
     seen = boot([say("u1"), *near, say("u1"), *near, say("u1")], [])
     assert seen["codes"] == ["duplicate-input"]
     assert owed(seen) == [([1], "message"), ([43], "message")]

@@ -123,6 +123,7 @@ def test_a_delete_spends_what_was_owed_up_to_the_input_that_its_fence_names() ->
     seen = boot([say("u1"), say("u2"), say("u3")], [fence, {"control": "session-deleted"}])
     assert (seen["messages"], seen["pending"], seen["cursor"]["in"]) == ([], [], 2)
     assert seen["codes"] == ["input-before-delete", "input-before-delete", "input-after-close"]
+    assert seen["report"][-1]["detail"] == "came after the session was deleted; is never answered"
 
 
 def test_after_a_close_only_a_higher_epoch_opens_a_turn() -> None:

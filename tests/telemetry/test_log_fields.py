@@ -91,3 +91,37 @@ def test_a_died_worker_logs_no_turn(place: Place, logged: pytest.LogCaptureFixtu
     first_turn(session)
     die(session)
     assert events(logged) == [("INFO", "boot")]
+
+
+def test_inputs_without_effect_are_told_once_by_whoever_spends_them(
+    place: Place, logged: pytest.LogCaptureFixture
+) -> None:
+    place.send("u1")
+    place.answer()
+    place.db.approve(SID, "nobody")
+    place.db.regenerate(SID, "gone")
+    place.db.stop(SID, "gone")
+    told = ["unknown-call", "unknown-target", "unknown-target"]
+    assert sorted(line["code"] for line in place.db.peek(SID).report) == told
+    logged.clear()
+    with place.db.boot(SID) as session:
+        assert list(session.turns()) == []
+    assert [event for _, event in events(logged)] == ["boot", *told]
+    assert events(logged)[1][0] == "WARNING"
+    assert [line["code"] for line in session.report] == told, "it stays in the report of who spent them"
+    said = [record.getMessage().partition("unknown-target: ")[2] for record in logged.records[2:]]
+    assert sorted(said) == [
+        "input 3: no message 'gone' to regenerate; spent",
+        "input 4: no message 'gone' to stop the answer to; spent",
+    ]
+    with place.db.boot(SID) as session:
+        assert list(session.turns()) == []
+    assert [event for _, event in events(logged)][4:] == ["boot"]
+
+
+def test_what_a_turn_takes_without_effect_is_told(place: Place, logged: pytest.LogCaptureFixture) -> None:
+    place.send("u1")
+    place.answer()
+    place.db.edit(SID, "gone", "another")
+    place.answer()
+    assert ("WARNING", "edit-without-target") in events(logged)
