@@ -249,6 +249,10 @@ class InputLog:
     def get(self, number: int) -> Input | None:
         return self._inputs.get(number)
 
+    def bears(self, key: str) -> bool:
+        """Whether an input that is known, and may be compared with, has this key."""
+        return any(known in self._firsts for known in keys_of({"key": key}))
+
     def is_applied(self, number: int) -> bool:
         return number <= self.applied_upto or number in self.applied
 

@@ -122,11 +122,9 @@ def sort_out(fold: Fold, view: View) -> Queue:
             kind = reprlib.repr(entry.record.get("kind"))  # which may be anything, of any depth
             queue.note("unknown-input-kind", entry.id, f"kind {kind}; stays owed")
     if fold.closed:
+        detail = f"came after the session was {'deleted' if fold.deleted else 'closed'}; is never answered"
         for entry in owed:
-            ended = "deleted" if fold.deleted else "closed"
-            queue.note(
-                "input-after-close", entry.id, f"came after the session was {ended}; is never answered"
-            )
+            queue.note("input-after-close", entry.id, detail)
         return queue
     owed = [entry for entry in owed if entry.role != "unknown"]
     for entry in owed:
