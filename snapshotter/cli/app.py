@@ -35,6 +35,7 @@ _COMMANDS = {
     "history": "look",
     "log": "look",
     "ls": "look",
+    "due": "due",
     "verify": "check",
     "doctor": "check",
     "policy": "policy",
@@ -70,7 +71,7 @@ Example:
 \b
 Exit codes:
   0  ok
-  1  verify or rebuild found a problem, or doctor: this store is not to be trusted
+  1  verify, due or rebuild found a problem, or doctor: this store is not to be trusted
   2  wrong usage, or input that is refused; of a stream, what came before it stays
   3  gap: records are missing
   4  corrupt: stored data cannot be read

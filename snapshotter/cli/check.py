@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from functools import partial
 
 import click
@@ -12,7 +11,6 @@ from snapshotter.catalogue import all_sessions
 from snapshotter.errors import Retryable, Unreachable, WrongKey
 from snapshotter.findings import Finding as Problem
 from snapshotter.findings import Verdict
-from snapshotter.sidebyside import side_by_side
 from snapshotter.verify import verify as verify_session
 from streams.testing.conformance import Traits
 
@@ -25,13 +23,12 @@ from .output import (
     milliseconds,
     open_database,
     painted,
-    progress,
     say,
     short,
     url_argument,
 )
 from .problems import PROBLEM
-from .selecting import Chosen, selection, threads_option
+from .selecting import Chosen, at_once, selection, threads_option
 
 _OK = painted("ok ", fg="green")
 _BAD = painted("BAD", fg="red", bold=True)
@@ -59,10 +56,7 @@ def verify(ctx: click.Context, url: str, chosen: Chosen, jobs: int, as_json: boo
     with open_database(url) as db:
         names = chosen.of(db, all_sessions)
         verdicts: list[Verdict] = []
-        with (
-            closing(side_by_side(partial(_verdict, db), names, jobs)) as coming,
-            progress(coming, "verifying", len(names)) as each,
-        ):
+        with at_once(partial(_verdict, db), names, jobs, "verifying") as each:
             for verdict in each:
                 verdicts.append(verdict)
                 if as_json:

@@ -146,7 +146,7 @@ def _of_store(url: str, session: str, config: ChatRecovery, given: dict[str, Any
         cause=given.get("cause"),
         keep=keep,
     )
-    does, wait = _next(found, judged)
+    does, wait = next_in_words(found, judged)
     if as_json:
         told = None if outcome is None else {**asdict(outcome), "ended_ms": ended}
         # Where no attempt comes next there is nothing to judge.
@@ -165,7 +165,7 @@ def _of_store(url: str, session: str, config: ChatRecovery, given: dict[str, Any
     tell_outcome(outcome, ended)
 
 
-def _next(found: Session, judged: Incident) -> tuple[str, float]:
+def next_in_words(found: Session, judged: Incident) -> tuple[str, float]:
     """What the next boot does first, in words, and how many seconds it has to wait before."""
     step, plan = next_step(found.plan), found.plan
     wait = 0.0 if found.busy is None else found.busy.retry_after
@@ -175,7 +175,7 @@ def _next(found: Session, judged: Incident) -> tuple[str, float]:
         return f"begins attempt {judged.attempt} ({plan.resume.kind})", wait
     if step == "item":
         return f"answers input {', '.join(map(str, plan.pending[0].ids))} ({plan.pending[0].kind})", wait
-    if plan.resume.kind == "waiting":
+    if step == "idle" and plan.resume.kind == "waiting":
         return "waits for an answer of a person or a client", wait
     return _DOES[step], wait
 

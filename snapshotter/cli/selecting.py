@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from snapshotter import Database
 from snapshotter.catalogue import selected
+from snapshotter.sidebyside import side_by_side
 
 from .look import since_ms
-from .output import tell_empty
+from .output import progress, tell_empty
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +76,11 @@ def threads_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Sessions at once."
     )(command)
+
+
+@contextmanager
+def at_once(call: Callable[[str], R], names: list[str], jobs: int, label: str) -> Iterator[Iterable[R]]:
+    """What the call returns of each session, in their order, so many sessions at once; on a terminal with a
+    bar. Raises as `side_by_side`."""
+    with closing(side_by_side(call, names, jobs)) as coming, progress(coming, label, len(names)) as each:
+        yield each

@@ -62,3 +62,16 @@ def answered(root: Path, session: str = "s", text: str = "hi") -> None:
     """One whole turn."""
     assert run("send", root, session, text).code == 0
     assert run("record", root, session, stdin=jsonl(*ANSWER)).code == 0
+
+
+def asking(root: Path, session: str = "s") -> None:
+    """A turn that ends with a call which waits for an approval, `ap1`."""
+    assert run("send", root, session, "hi", "--id", "u1").code == 0
+    called = {"type": "tool-input-available", "input": {"disk": "a"}}
+    chunks = [
+        *ANSWER[:2],
+        {**called, "toolCallId": "c1", "toolName": "wipe"},
+        {"type": "tool-approval-request", "toolCallId": "c1", "approvalId": "ap1"},
+        *ANSWER[-2:],
+    ]
+    assert run("record", root, session, stdin=jsonl(*chunks)).code == 0

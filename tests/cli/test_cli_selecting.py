@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_runs import run
 
-COMMANDS = [("maintain",), ("compact",), ("trim", "--keep-turns", "1"), ("gc",), ("verify",)]
+COMMANDS = [("maintain",), ("compact",), ("trim", "--keep-turns", "1"), ("gc",), ("verify",), ("due",)]
 
 
 def chosen(command: tuple[str, ...], root: Path, *options: object, stdin: bytes = b"") -> list[str]:
