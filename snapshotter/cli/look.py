@@ -11,9 +11,10 @@ from typing import Any, Literal
 import click
 
 from snapshotter import Receipt, Refused, Session
-from snapshotter.core.calls import parts_of
+from snapshotter.core.calls import calls_of, parts_of
 from snapshotter.core.contract import describe
 from snapshotter.core.queue import Item
+from snapshotter.holding import Holder
 from snapshotter.hosting.status import outcome_of
 
 from .incident import tell_outcome
@@ -84,6 +85,8 @@ def _tell_boot(found: Session) -> None:
     for message in plan.messages[-2:]:
         field("", _line(message))
     field("resume", in_words(plan.resume.to_json()))
+    for call in _waiting(found):
+        field("waits", _asking(call))
     if plan.partial is not None:
         field("partial", f"{plan.partial.get('id')}, {count(len(plan.partial['parts']), 'part')}")
     for call in plan.pending_calls:
@@ -92,15 +95,7 @@ def _tell_boot(found: Session) -> None:
         field("pending", _pending(item))
     if not plan.pending:
         field("pending", "nothing")
-    if found.busy is not None:
-        busy = found.busy
-        if busy.incident is not None:
-            field("busy", f"run {busy.run} has ended; the next attempt begins in {busy.retry_after:.0f} s")
-        else:
-            at_most = f"free in {busy.retry_after:.0f} s at most"
-            field("busy", f"run {busy.run} spoke {busy.age:.1f} s ago; {at_most}")
-    else:
-        field("busy", "no")
+    field("busy", _busy(found.busy))
     incident = found.incident
     if incident.gives_up:
         field("incident", f"{incident.reason}: the next boot gives the turn up")
@@ -117,6 +112,42 @@ def _tell_boot(found: Session) -> None:
     for line in found.report:
         field("report", f"{line['code']} at {line['id']}: {line['detail']}")
     field("cost", cost(found.booted))
+
+
+def _busy(holder: Holder | None) -> str:
+    if holder is None:
+        return "no"
+    if holder.incident is not None:
+        return f"run {holder.run} has ended; the next attempt begins in {holder.retry_after:.0f} s"
+    return f"run {holder.run} spoke {holder.age:.1f} s ago; free in {holder.retry_after:.0f} s at most"
+
+
+def _waiting(found: Session) -> list[dict[str, Any]]:
+    """The calls that a person or a client has to answer before anything goes on."""
+    resume = found.plan.resume
+    if resume.kind != "waiting":
+        return []
+    message = next((m for m in reversed(found.plan.messages) if m.get("id") == resume.message_id), {})
+    return [part for _, part in calls_of(message) if part["toolCallId"] in resume.unanswered]
+
+
+def _asking(call: dict[str, Any]) -> str:
+    """A call that waits, with what its answer has to name."""
+    asked = _approval(call)
+    wanted = "its result" if asked is None else f"approval {asked}"
+    return f"{_called(call)}   {wanted}   (tool call {call['toolCallId']})"
+
+
+def _called(call: dict[str, Any]) -> str:
+    """A call as it would be written: `wipe({"disk":"a"})`."""
+    name = call.get("toolName") or str(call.get("type")).removeprefix("tool-")
+    return f"{name}({short(call.get('input'), 60)})"
+
+
+def _approval(call: dict[str, Any]) -> str | None:
+    """The id of the approval that a call asks for now."""
+    asked = call.get("approval") if call.get("state") == "approval-requested" else None
+    return str(asked.get("id")) if isinstance(asked, dict) else None
 
 
 def _pending(item: Item) -> str:
@@ -140,12 +171,16 @@ def _asked(record: dict[str, Any]) -> str:
 
 
 def _line(message: dict[str, Any]) -> str:
-    return f"{message.get('role')} {message.get('id')}: {short(_text(message), 70)}"
+    said = _text(message) or "; ".join(filter(None, map(_part, _dicts(message))))
+    return f"{message.get('role')} {message.get('id')}: {short(said, 70)}"
 
 
 def _text(message: dict[str, Any]) -> str:
-    said = [part for part in parts_of(message) if isinstance(part, dict) and part.get("type") == "text"]
-    return " ".join(str(part.get("text", "")) for part in said)
+    return " ".join(str(part.get("text", "")) for part in _dicts(message) if part.get("type") == "text")
+
+
+def _dicts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part for part in parts_of(message) if isinstance(part, dict)]
 
 
 @click.command(
@@ -193,8 +228,8 @@ def _part(part: dict[str, Any]) -> str | None:
     if kind == "reasoning":
         return f"(thinks) {short(part.get('text', ''))}"
     if "toolCallId" in part:
-        name = part.get("toolName") or kind.removeprefix("tool-")
-        told = f"{name}({short(part.get('input'), 60)}): {part.get('state')}"
+        asked = _approval(part)
+        told = f"{_called(part)}: {part.get('state')}{f', approval {asked}' if asked else ''}"
         result = part.get("output", part.get("errorText"))
         return told if result is None else f"{told} {short(result, 60)}"
     return None if kind == "step-start" else f"[{kind}] {short(part, 80)}"
@@ -252,10 +287,14 @@ def ls(url: str, prefix: str, since: str | None, as_json: bool) -> None:
 
     A session that has never completed a turn has no snapshot yet and is not listed; `verify` finds it too.
     One that was deleted is listed: what says so stands in its snapshot's place, and only `boot` reads that.
+    Date and size are the snapshot's: that of a long session is up to 16 turns old, and has its history in
+    blocks beside it.
     """
     empty = True
     with open_database(url) as db:
         for info in db.sessions(prefix=prefix, since=since_ms(since)):
+            if empty and not as_json:
+                say(mark=painted(f"{'snapshot saved':<24} {'bytes':>10}  session", dim=True))
             empty = False
             if as_json:
                 emit(asdict(info))

@@ -112,13 +112,13 @@ def test_boot_says_what_the_pending_items_ask_for(root: Path) -> None:
 def test_what_a_user_asks_for_is_an_input_each(root: Path) -> None:
     answered(root)
     asked = [
-        ("approve", root, "s", "ap1"),
-        ("approve", root, "s", "--tool-call", "c1", "--deny", "--reason", "no"),
+        ("approve", root, "s", "ap1", "--force"),
+        ("approve", root, "s", "--tool-call", "c1", "--deny", "--reason", "no", "--force"),
         ("stop", root, "s"),
-        ("stop", root, "s", "u1"),
+        ("stop", root, "s", "u1", "--force"),
         ("regenerate", root, "s"),
-        ("regenerate", root, "s", "a1"),
-        ("edit", root, "s", "u1", "new"),
+        ("regenerate", root, "s", "a1", "--force"),
+        ("edit", root, "s", "u1", "new", "--force"),
         ("close", root, "s"),
     ]
     for number, command in enumerate(asked, 2):
@@ -296,7 +296,9 @@ def test_ls_lists_by_prefix_and_date(root: Path) -> None:
     assert len(run("ls", root, "--since", "2001-01-01", "--json").lines) == 3
     none = run("ls", root, "--since", "2999-01-01T00:00+02:00")
     assert (none.code, none.out, none.err) == (0, "", "(no session has been saved that fits)\n")
-    assert "chat/2" in run("ls", root).out
+    lines = run("ls", root).out.splitlines()
+    assert lines[0].split() == ["snapshot", "saved", "bytes", "session"]
+    assert "chat/2" in "".join(lines[1:])
 
 
 def test_verify_checks_all_sessions_also_those_never_answered(root: Path) -> None:
