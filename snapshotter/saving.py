@@ -16,7 +16,8 @@ from typing import Any
 
 from streams import keys
 from streams.buckets.base import Blob, Written
-from streams.errors import PreconditionFailed, Refused, Unreachable
+from streams.errors import PreconditionFailed, Unreachable
+from streams.log import Vanished
 from streams.store import Store
 
 from .core.apart import ref_in
@@ -43,7 +44,7 @@ def save(
     replaced, which costs the next boot a longer tail and nothing else, since the fence is the log's.
 
     None when a newer snapshot stands there. Raises Corrupt when what stands there cannot be read, or is
-    another session's, Refused where it does not name what has to stand, and what requests raise.
+    another session's, Vanished where it does not name what has to stand, and what requests raise.
     """
     key = keys.snapshot(sid)
     if etags == "none":
@@ -81,14 +82,14 @@ def named(document: dict[str, Any]) -> set[str]:
 
 def _may_replace(blob: Blob | None, sid: str, cursor: int, names: Collection[str]) -> bool:
     """Whether what stands there may be replaced by a snapshot at `cursor` that takes over these names: not
-    where it is newer. Raises Corrupt, Refused."""
+    where it is newer. Raises Corrupt, Vanished."""
     document: dict[str, Any] = {}
     if blob is not None:
         document = decode(blob.data, key=keys.snapshot(sid), session=sid, hydrated=True)
         if int(document.get("lastOutEventId") or 0) >= cursor:
             return False
     if not named(document).issuperset(names):
-        raise Refused(
+        raise Vanished(
             f"another snapshot than the one that was read stands at {keys.snapshot(sid)}, and it does not"
             " name the blocks that were to be taken over; the next boot saves"
         )

@@ -131,10 +131,13 @@ def _cut(
     """The out id at which the log is to begin, and the oldest input that what is left from there answers.
 
     The claims before a turn belong to it, as they do in a compaction, which may put all of it into the place
-    of the first claim at any moment: what is deleted lies below."""
+    of the first claim at any moment: what is deleted lies below. Raises Vanished where one has just done so:
+    the claim cannot be seen any more."""
     left, size, found = max(keep.turns, 1), 0, 0
     named: list[int] = []
     for place, blob in bench.read(place for place in reversed(places) if place.size):
+        if bench.rules.is_old(place.modified_ms, date_ms) > bench.rules.is_old(blob.modified_ms, date_ms):
+            raise Vanished(f"{place.key} was merged while the log was read")
         segment = decode_segment(blob.data, key=place.key)
         if segment is None:
             continue

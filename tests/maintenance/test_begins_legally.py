@@ -9,6 +9,8 @@ from contextlib import nullcontext, suppress
 from typing import Any, Literal
 
 import pytest
+from blocky import TINY
+from blocky import session as long_session
 from chat_samples import SID, Place, user
 from upkeep import HOURS, Killed, check, fresh, interrupted, names, session_of
 
@@ -291,3 +293,48 @@ def test_a_dead_segment_may_name_what_is_gone() -> None:
     verdict = verify(fresh(place), SID)
     assert verdict.ok, verdict.problems
     assert "dead-segment" in {note.code for note in verdict.notes}
+
+
+def test_a_trim_beside_a_compaction_leaves_the_newest_covered_turn_whole() -> None:
+    """Claims of workers that died stand before it; merged with them it takes the place of the first one."""
+    happened, number = True, 0
+    while happened:
+        number, happened, place = number + 1, False, Place()
+        session_of(place, 1)
+        place.db.send(SID, user("v2"))
+        for _ in range(3):
+            writer = place.db.boot(SID, claim=True, takeover=True)._writer
+            assert writer is not None
+            writer.beating = False  # it died
+            place.clock.advance(HOURS)
+        place.answer("second", takeover=True)
+        place.clock.advance(24 * HOURS)
+        place.db.send(SID, user("v3"))
+        place.answer("third", takeover=True)
+
+        def now(place: Place = place) -> None:
+            nonlocal happened
+            happened = True
+            compact(fresh(place), SID)
+
+        trim(interrupted(place, "", "", number, now), SID, keep=Keep(turns=2))
+        out = b"".join(place.stored("out/").values())
+        assert b'"control":"turn-start","turn":2,' in out, number
+        check(place)
+    assert number > 20
+
+
+def test_a_rebuild_that_writes_where_an_older_snapshot_slips_in_reads_again() -> None:
+    """It does not name the blocks that were to be taken over from the checkpoint."""
+    place = Place(sizes=TINY)
+    long_session(place, 3)
+    old = place.stored(SNAPSHOT)[SNAPSHOT]
+    long_session(place, 6, name="v")
+    trim(place.db, SID, keep=Keep(turns=1))
+    whole = place.db.history(SID)
+    place.bucket.inner.delete(SNAPSHOT)
+    db = interrupted(place, "put", SNAPSHOT, 1, lambda: place.bucket.inner.put(SNAPSHOT, old))
+    (result,) = rebuild_in(db, Options(mode="write", sizes=TINY), [SID])
+    assert result.status == "written", result
+    assert place.db.history(SID) == whole
+    check(place)

@@ -144,6 +144,8 @@ class Checker(Lives):
             self._blame("one place for two", f"input {number}: {case.ids[number]}, {event['token']}")
         if send.acked is None:
             send.acked, send.id = event["t"], number
+        elif case.may_be_closed() and number > (send.id or 0):
+            send.id = number  # what was sent before a deletion is gone: it is another one
 
     # -- workers ------------------------------------------------------------------------------------------
 
