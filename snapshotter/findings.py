@@ -9,8 +9,8 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was found. `code`: absent, corrupt, missing, newer-version, gap, chain, snapshot-ahead,
-    law (all problems); not-rebuildable, foreign-object, dead-segment, hydrated, stale-snapshot,
-    message-missing (notes).
+    law, message-missing (all problems); not-rebuildable, foreign-object, dead-segment, hydrated,
+    stale-snapshot (notes).
     The command tells what `verify` raises of one session as wrong-key, and as not-checked. `key`: of an
     object, where it is about one."""
 
@@ -38,9 +38,15 @@ class Verdict:
     def ok(self) -> bool:
         return not self.problems
 
+    @property
+    def hindering(self) -> list[Finding]:
+        """The problems for which no log is trimmed, and no file of it taken: all but the message of an input
+        that is owed. Its sender may have died before it was acknowledged, and it keeps no other."""
+        return [problem for problem in self.problems if problem.code != "message-missing"]
+
     def lacks(self) -> bool:
         """Whether something that is named is not there."""
-        return any(problem.code == "missing" for problem in self.problems)
+        return any(problem.code in ("missing", "message-missing") for problem in self.problems)
 
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)

@@ -217,23 +217,15 @@ class _Check:
 
     def _filled(self, segment: Segment) -> Segment:
         """With what is stored apart in its place. A value that cannot be read is a problem, and the fold ends
-        there; not that of an input which is owed: its sender may have died before it was acknowledged."""
-        leave = ABSENT if self._is_owed(segment) else ()
+        there; that of an input which is owed only this one misses, and that of a deleted session nobody."""
+        boot, header = self._boot.fold if self._boot is not None else None, segment.header
+        owed = boot is not None and header.log == "in" and not boot.inputs.is_applied(header.first)
+        leave = ABSENT if owed else ()
         records = self._try(partial(fill, self._store, self._sid, segment.records, leave=leave))
-        if leave and any(map(is_unread, records or ())):
-            detail = (
-                f"the message of input {segment.header.first}, which is owed, is not there: send it again"
-            )
-            self._note("message-missing", detail, segment.key)
+        if boot is not None and not boot.deleted and any(map(is_unread, records or ())):
+            detail = f"the message of input {header.first}, which is owed, is not there: send it again"
+            self._problem("message-missing", detail, segment.key)
         return segment if records is None else segment._replace(records=records)
-
-    def _is_owed(self, segment: Segment) -> bool:
-        header = segment.header
-        return (
-            header.log == "in"
-            and self._boot is not None
-            and not self._boot.fold.inputs.is_applied(header.first)
-        )
 
     def _count(self, segment: Segment) -> None:
         self._verdict.segments += 1

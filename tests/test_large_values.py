@@ -327,7 +327,8 @@ def test_a_value_that_is_lost_is_told_by_its_name(place: Place, how: str) -> Non
         with pytest.raises(kind) as caught:
             read()
         assert getattr(caught.value, "key", None) == key
-    assert {p.code for p in verify(place.db, SID).problems} == {"missing" if kind is Missing else "corrupt"}
+    told = "message-missing" if kind is Missing else "corrupt"
+    assert {p.code for p in verify(place.db, SID).problems} == {told}
 
 
 def test_an_owed_message_that_is_not_there_keeps_no_other(place: Place) -> None:
@@ -341,7 +342,7 @@ def test_an_owed_message_that_is_not_there_keeps_no_other(place: Place) -> None:
         assert ("message-missing", 1) in [(line["code"], line["id"]) for line in session.report]
     place.answer("of the second")
     assert [m["role"] for m in place.db.history(SID)] == ["user", "assistant"]
-    assert [problem.code for problem in verify(place.db, SID).problems] == ["missing"]
+    assert [problem.code for problem in verify(place.db, SID).problems] == ["message-missing"]
     again = place.db.send(SID, user("u0", LARGE))
     assert (again.id, again.duplicate) == (receipt.id, True)
     assert list(values(place)) == [key]

@@ -106,8 +106,8 @@ def _compact(bench: Bench) -> Done:
             now, _ = bench.places("out")
             if [(p.first, p.modified_ms) for p in now] != [(p.first, p.modified_ms) for p in places]:
                 raise Vanished(f"the out log of {bench.sid} became another while it was read") from gap
-            first = checkpoints.behind_hole(above, gap)
-            if not checkpoints.is_covered(bench.store, bench.sid, first):
+            first, begin = checkpoints.behind_hole(above, gap), above[0].first
+            if first <= begin or not checkpoints.is_covered(bench.store, bench.sid, first):
                 raise
             above = [place for place in above if place.first >= first]  # `leftovers` looks at the first alone
 

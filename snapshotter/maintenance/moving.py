@@ -86,7 +86,7 @@ class Package:
         sid = db.sid(self.session)
         for key, data in self.stored():
             bucket.put(key, data)
-        found = [f"{problem.code}: {problem.detail}" for problem in verify(db, self.session).problems]
+        found = [f"{problem.code}: {problem.detail}" for problem in verify(db, self.session).hindering]
         return found or self._lacking(sid)
 
     def _lacking(self, sid: str) -> list[str]:

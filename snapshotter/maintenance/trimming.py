@@ -181,7 +181,7 @@ def _doomed(
 
 def _check(bench: Bench) -> None:
     """Raise Refused where the logs and the snapshot do not come to the same history."""
-    problems = verify(bench.db, bench.done.session).problems
+    problems = verify(bench.db, bench.done.session).hindering
     if problems:
         told = "; ".join(f"{problem.code}: {problem.detail}" for problem in problems[:3])
         raise Refused(f"session {bench.done.session!r} is not trimmed, since it does not verify: {told}")

@@ -246,7 +246,7 @@ def left_below(small: SmallWorld) -> None:
     talks_later(small, HOURS + 120.0, "q3")
     talks_later(small, HOURS + 180.0, "q4")
     keeps(small, "sweeper", 5 * HOURS, "gc")
-    keeps(small, "keeper", 10 * HOURS, "compact")
+    keeps(small, "keeper", 10 * HOURS, "trim", keep=1)
 
 
 def owed(small: SmallWorld) -> None:

@@ -536,7 +536,7 @@ KEEPING = [
     _mutant(
         "below-a-fence-counts",
         "what stands below a hole and a deletion counts as the log's beginning",
-        (checkpoints.leftovers, "next(above_hole, None) is None", "True"),
+        (checkpoints.leftovers, "not is_covered(store, sid, behind.first)", "True"),
     ),
 ]
 
