@@ -80,6 +80,16 @@ def test_rows_are_replaced_kept_added_and_ordered(table) -> None:
     assert table.with_rows(page(table, other, newer), [], order) == page(table, other, newer)
 
 
+def test_drivers_that_came_to_the_same_share_a_line(table) -> None:
+    alike = [(*ROW[:2], driver, *ROW[3:]) for driver in ("boto3", "minio-py", "obstore")]
+    order = [("moto", row[2]) for row in alike]
+    joined = page(table, (*ROW[:2], "boto3, minio-py, obstore", *ROW[3:]))
+    assert table.with_rows(page(table), alike, order) == joined
+    assert table.rows_of(joined) == alike
+    newer = (*alike[1][:6], "2026-02-02")
+    assert table.with_rows(joined, [newer], order) == page(table, alike[0], newer, alike[2])
+
+
 def test_a_page_without_its_markers_is_not_rewritten(table) -> None:
     good = page(table, ROW)
     assert table.rows_of(good) == [ROW]
