@@ -44,7 +44,7 @@ def test_its_blocks_run(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
     exec(block.replace("/tmp/chats", str(tmp_path)), {"__name__": "page"})
     commands = re.findall(r"^snapshotter (.*)$", PAGE, re.M)
-    assert len(commands) == 2
+    assert len(commands) == 3
     for command in commands:
         words = [word.strip("'") for word in command.replace("/tmp/chats", str(tmp_path)).split(" ")]
         assert CliRunner().invoke(cli, words).exit_code == 0, command
