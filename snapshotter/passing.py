@@ -78,8 +78,9 @@ class Passing(TurnFacts):
         call, and an error whose text is too long is cut. All of it is reported. A delta that is too long is
         stored as several. Everything else raises as `write` does.
 
-        A plain iterable that blocks cannot be interrupted: a stop or the deadline ends the turn for others at
-        once, but this loop only when the source says something. An async one (`AsyncTurn.tee`) is cancelled.
+        A plain iterable that blocks cannot be interrupted: the deadline releases the turn for others at once,
+        but a stop, and this loop, wait until the source says something. An async one (`AsyncTurn.tee`) is
+        cancelled.
 
         A stream that is left before its end makes the turn end as aborted; so does one that failed, unless
         another one was begun in its place. One that was never begun when the block is left releases the turn,
