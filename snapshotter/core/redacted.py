@@ -25,12 +25,14 @@ def blank(message: Message) -> Message:
     return {"id": message.get("id"), "role": message.get("role"), "parts": parts}
 
 
-def blank_input(record: Record) -> Record:
-    """An in record without the message that it brought; one that brings none as it is."""
+def blank_input(record: Record, first: int | None = None) -> Record:
+    """An in record without the message that it brought; one that brings none as it is. `first`: whose
+    duplicate it is, or its own id: by this the record is compared from then on, in place of its body."""
     message = record.get("message")
     if not isinstance(message, dict):
         return record
-    return {**without(record, "ref", "metadata", "body"), "message": blank(message)}
+    told = {} if first is None else {"redacted": record.get("redacted", first)}
+    return {**without(record, "ref", "metadata", "body", "redacted"), "message": blank(message), **told}
 
 
 def without(record: Record, *names: str) -> Record:

@@ -60,12 +60,13 @@ def blank_turn(said: dict[str, Any]) -> dict[str, Any]:
 class Own:
     """What a session's history, read whole, tells of a message: its calls; which other messages have calls
     that are named alike; which message each owed answer is for; and the owed inputs that bring another
-    message under its id."""
+    message under its id. `last`: the newest input then; what came later under its id is another one."""
 
     calls: frozenset[Name]
     others: dict[Name, set[str]]
     owners: dict[int, str]
     namesakes: frozenset[int]
+    last: int
 
 
 def own_of(fold: Fold, message_id: str) -> Own:
@@ -82,7 +83,7 @@ def own_of(fold: Fold, message_id: str) -> Own:
     # Where the id is held, a message that bears it gets another when it is taken.
     talk = [e for e in owed if e.role in ("message", "edit")] if fold.held(message_id) else []
     namesakes = frozenset(e.id for e in talk if e.message.get("id") == message_id)
-    return Own(frozenset(calls), others, dict(_laid(fold, owed)), namesakes)
+    return Own(frozenset(calls), others, dict(_laid(fold, owed)), namesakes, fold.inputs.last)
 
 
 class Blanker:
@@ -119,7 +120,8 @@ class Blanker:
         """A record of the in log, once the out log has told whose it is."""
         message = record.get("message")
         if isinstance(message, dict):  # also an edit of it is another message, unless it kept the id
-            return blank_input(record) if record["id"] in self.inputs else record
+            number = record["id"]
+            return blank_input(record, self._first.get(number, number)) if number in self.inputs else record
         if self._answers_it(record):
             kept = without(record, "reason", "metadata", "body")
             return {**kept, **{n: _BLANK[n] for n in ("output", "errorText") if n in record}}
@@ -180,7 +182,8 @@ class Blanker:
     def _is_it(self, message: Message, number: int) -> bool:
         """Whether this input brings the message, as far as can be told before it is placed."""
         own = message.get("id") or f"msg-in{number}"
-        return own == self.message_id and number not in self._own.namesakes
+        another = number in self._own.namesakes or number > self._own.last
+        return own == self.message_id and not another
 
     def _note_placed(self) -> None:
         """Where the log is whole it says under which ids a turn has placed the inputs that it took."""

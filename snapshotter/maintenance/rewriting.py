@@ -129,7 +129,7 @@ def bereft(bench: Bench, held: dict[str, Message]) -> Changes:
         ref: Any = record.get("ref")
         message = held.get(ref["key"]) if is_ref(ref) else None
         if message is not None:
-            found.segments.append((read, [blank_input({**record, "message": message})]))
+            found.segments.append((read, [blank_input({**record, "message": message}, record["id"])]))
     return found
 
 

@@ -455,6 +455,35 @@ def test_the_law_holds_wherever_it_is_killed_beside_a_worker_that_has_read_the_m
     assert 20 < number < 200
 
 
+def test_an_id_that_was_used_again_with_other_words_does_not_make_one_message_of_two() -> None:
+    """The first one was replaced by an edit, so the second one bears the id, too; both are redacted."""
+    place = Place()
+    place.db.send(SID, user("u1", "FIRST"))
+    place.answer("one")
+    place.db.edit(SID, "u1", user("e2", "edited"))
+    place.answer("two", takeover=True)
+    place.clock.advance(HOURS)
+    place.db.send(SID, user("u1", "SECOND"))
+    place.answer("three", takeover=True)
+    assert [m["id"] for m in place.db.history(SID) if m["role"] == "user"] == ["e2", "u1"]
+    redact(place.db, SID, "u1", takeover=True)
+    check(place)
+    assert [m["id"] for m in place.db.history(SID) if m["role"] == "user"] == ["e2", "u1"]
+    assert not left(place, "SECOND")
+
+
+def test_copies_stay_copies_when_both_are_redacted() -> None:
+    place = Place()
+    place.db.send(SID, user("u1", ASKED))
+    place.answer("one")
+    place.clock.advance(HOURS)
+    place.db.send(SID, user("u1", ASKED))
+    redact(place.db, SID, "u1", takeover=True)
+    check(place)
+    assert not left(place, ASKED)
+    assert fresh(place).peek(SID).pending == []
+
+
 def test_a_redaction_that_loses_its_place_has_written_nothing() -> None:
     """A worker has read the owed input, and opens its turn just before the log is taken over."""
     place = owed()

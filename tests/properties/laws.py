@@ -58,7 +58,7 @@ def what_is_redacted_says_nothing(world: World) -> None:
     """Behind the record that says so it is all the same whether an input was written anew, or not yet."""
     whole, marked = fold_of(world.inputs, world.outs), redacted_in(world.outs)
     for chosen in (marked, {n for n in marked if n % 2}, {n for n in marked if not n % 2}):
-        inputs = [blank_input(record) if record["id"] in chosen else record for record in world.inputs]
+        inputs = [blank_input(r, r["id"]) if r["id"] in chosen else r for r in world.inputs]
         same(fold_of(inputs, world.outs), whole, f"{chosen} of {marked} written anew")
         for end in world.ends:
             if chosen <= redacted_in(world.outs[:end]):
