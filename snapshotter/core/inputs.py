@@ -105,10 +105,9 @@ def body_hash(record: dict[str, Any]) -> str:
     that is not known every field is its own, but those that any input may carry. "" for a record that
     nests too deeply: it counts as an unknown kind, and is nobody's duplicate."""
     kind = record.get("kind")
-    if type(record.get("redacted")) is int:  # written anew without its message: see `blank_input`
-        record = {"kind": kind, "redacted": record["redacted"]}
-        return hashlib.sha256(orjson.dumps(record)).hexdigest()[:16]
     own = KINDS.get(kind) if isinstance(kind, str) else None
+    if type(record.get("redacted")) is int:  # written anew without its message: see `blank_input`
+        own = ("redacted",)
     names = [name for name in record if name not in _NOT_BODY] if own is None else ("kind", *own)
     body = {name: record[name] for name in names if name in record}
     try:

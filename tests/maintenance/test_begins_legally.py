@@ -12,7 +12,7 @@ import pytest
 from blocky import TINY
 from blocky import session as long_session
 from chat_samples import SID, Place, user
-from upkeep import HOURS, Killed, check, fresh, interrupted, names, session_of
+from upkeep import HOURS, Killed, again, check, fresh, interrupted, names, session_of
 
 from snapshotter import Database, Gap, Refused
 from snapshotter.core.blocks import Sizes
@@ -240,13 +240,7 @@ def test_a_large_message_whose_sender_died_is_no_damage(by: str) -> None:
 
 def test_the_records_of_a_log_that_begins_with_a_deletion_begin_there() -> None:
     place = Place()
-    session_of(place, 3)
-    delete(place.db, SID)
-    place.db.create(SID)
-    place.db.send(SID, user("u9"))
-    place.answer("anew")
-    place.clock.advance(24 * HOURS)
-    gc(place.db, SID)
+    again(place)
     db = fresh(place)
     assert [record["kind"] for record in db.records(SID, "in")] == ["deleted", "message"]
     out = list(db.records(SID, "out"))

@@ -6,12 +6,12 @@ import io
 from typing import Any
 
 import pytest
-from chat_samples import SID, Place, user
-from upkeep import HOURS, check, fresh, interrupted, names, session_of
+from chat_samples import SID, Place
+from upkeep import HOURS, again, check, fresh, interrupted, names, session_of
 
 from snapshotter import Gap
 from snapshotter.checkpoints import leftovers
-from snapshotter.maintenance import Keep, compact, delete, export, gc, trim
+from snapshotter.maintenance import Keep, compact, delete, export, trim
 from snapshotter.verify import verify
 from streams import keys, log
 from streams.codec import encode_segment
@@ -31,18 +31,6 @@ def count(place: Place) -> int:
     store = fresh(place).store
     places = [p for p in reversed(log.tail_keys(store, "out", SID, 0).entries) if p.size]
     return leftovers(store, SID, places)
-
-
-def again(place: Place) -> None:
-    """Deleted and opened again; a day later gc has swept what the deletion emptied."""
-    session_of(place, 3)
-    delete(place.db, SID)
-    place.db.create(SID)
-    place.db.send(SID, user("u9"))
-    place.answer("anew")
-    place.clock.advance(24 * HOURS)
-    gc(place.db, SID)
-    place.clock.advance(24 * HOURS)
 
 
 @pytest.mark.parametrize("places", [[1], [1, 3], [1, 3, 5, 7, 9, 11]])

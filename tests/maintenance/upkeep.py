@@ -10,6 +10,7 @@ from typing import Any, Literal
 from chat_samples import AT_ONCE, SID, Place, call, first_turn, result, saying, user, write_all
 
 from snapshotter import Database, Session
+from snapshotter.maintenance import delete, gc
 from snapshotter.verify import verify
 from streams.buckets.memory import MemoryBucket
 from streams.testing.faults import Call, FaultyBucket
@@ -34,6 +35,18 @@ def session_of(place: Place, turns: int = 3, session: str = SID) -> None:
                     for chunk in chunks:
                         turn.write(chunk)
                         turn.flush()
+    place.clock.advance(24 * HOURS)
+
+
+def again(place: Place) -> None:
+    """Deleted and opened again; a day later gc has swept what the deletion emptied."""
+    session_of(place, 3)
+    delete(place.db, SID)
+    place.db.create(SID)
+    place.db.send(SID, user("u9"))
+    place.answer("anew")
+    place.clock.advance(24 * HOURS)
+    gc(place.db, SID)
     place.clock.advance(24 * HOURS)
 
 
