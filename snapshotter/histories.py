@@ -15,6 +15,7 @@ from streams.errors import Corrupt, InvalidValue, Missing, Refused
 
 from .core.blocks import Block, Span
 from .core.calls import Message, answer_call
+from .core.edits import owed_ids
 from .core.fold import Fold
 from .core.revive import revive
 
@@ -44,17 +45,9 @@ def shown(fold: Fold) -> list[Message]:
     for entry in fold.inputs.owed(held):
         if entry.role == "answer" and entry.id not in taken:
             _overlay(messages, entry.record, entry.message_id)
-    known = {message.get("id") for message in messages}
+    ids = owed_ids(fold)
     owed = [entry for entry in fold.inputs.owed(held) if entry.role == "message"]
-    return messages + [_under_free_id(entry.message, entry.id, known) for entry in owed]
-
-
-def _under_free_id(message: Message, number: int, known: set[object]) -> Message:
-    """The message as it will stand once it is taken: under a derived id where its own is held."""
-    if message.get("id") in known:
-        message = {**message, "id": f"msg-in{number}"}
-    known.add(message.get("id"))
-    return message
+    return messages + [{**entry.message, "id": ids[entry.id]} for entry in owed]
 
 
 def _overlay(messages: list[Message], record: dict[str, object], named: str | None) -> None:

@@ -239,7 +239,7 @@ class Scribe(Found):
         self._edit([self.reaching(lambda: history_record(self.id, self.fold, op, **fields))])
 
     def redact_inputs(self, numbers: list[int]) -> None:
-        """Redact the messages that these inputs bring, which are owed: durable at once (`core.redacted`)."""
+        """Redact the messages that these inputs bring: durable at once (`core.redacted`)."""
         self._edit([{"control": "history", "op": "redact", "inputs": numbers}])
 
     def _edit(self, bodies: list[dict[str, Any]]) -> None:

@@ -168,6 +168,23 @@ def _named(fold: Fold, entry: Input, also: set[str]) -> Message:
     return {**entry.message, "id": message_id}
 
 
+def owed_ids(fold: Fold) -> dict[int, str]:
+    """Under which id each owed user message, or edit, will stand when it is taken, by what there is now: a
+    derived one where another message holds its own."""
+    found: dict[int, str] = {}
+    for entry in fold.inputs.owed(fold.open.inputs if fold.open is not None else ()):
+        if entry.role in ("message", "edit"):
+            found[entry.id] = _owed_id(fold, entry, set(found.values()))
+    return found
+
+
+def _owed_id(fold: Fold, entry: Input, taken: set[str]) -> str:
+    wanted = entry.message.get("id")
+    if wanted and entry.record.get("messageId") == wanted:
+        return str(wanted)  # an edit that keeps the id takes the message's place
+    return free_id(wanted, f"msg-in{entry.id}", lambda i: i in taken or fold.held(i))
+
+
 def _cut_for_edit(fold: Fold, target: str) -> None:
     position = fold.chain.find(target)
     if position is None or fold.chain.messages[position].get("role") != "user":

@@ -10,9 +10,10 @@ is a duplicate and is applied together with its first. With another body it is a
 acknowledged, so it stands on its own. Every input that is no duplicate is a first. The window is what
 lets a snapshot stay small: it carries the keys of the last 32 inputs and nothing older matters.
 
-Redacted inputs. Of one that is owed and that the log says is redacted only what is left counts, whether its
-record was written anew by then or not. So its body says nothing: it is compared with other redacted ones
-alone, by their keys, and no later input is its duplicate.
+Redacted inputs. An in record of kind `redaction` says which inputs are redacted, and whose duplicate each
+is: no input behind it is compared with them. An input that was written anew says whose duplicate it was, too.
+So what an input is follows from what stands before it, whether that was written anew by then or not. Of one
+that the out log says is redacted only what is left counts.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ ANSWERS = ("tool-result", "tool-approval")
 GONE = "deleted"
 """The kind of the in record that a deletion leaves, and an import puts in a place that it has claimed and has
 nothing for: applied from the beginning."""
+REDACTION = "redaction"
+"""The kind of the in record by which a redaction says which inputs it writes anew; applied from the
+beginning, too. `inputs`: pairs of an in id and of the id of the input whose duplicate it is, or its own."""
 
 # The kinds that this release understands, and their own fields.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -106,8 +110,6 @@ def body_hash(record: dict[str, Any]) -> str:
     nests too deeply: it counts as an unknown kind, and is nobody's duplicate."""
     kind = record.get("kind")
     own = KINDS.get(kind) if isinstance(kind, str) else None
-    if type(record.get("redacted")) is int:  # written anew without its message: see `blank_input`
-        own = ("redacted",)
     names = [name for name in record if name not in _NOT_BODY] if own is None else ("kind", *own)
     body = {name: record[name] for name in names if name in record}
     try:
@@ -148,12 +150,29 @@ def needed(applied_upto: int, applied: Collection[int], newest: int) -> Iterator
 
 
 def is_another(record: dict[str, Any], rows: Iterable[list[Any]]) -> bool:
-    """Whether the rows of a snapshot's `keys` tell of another input at this record's place. What a deletion
-    leaves of one is none."""
-    if record.get("kind") == GONE:
+    """Whether the rows of a snapshot's `keys` tell of another input at this record's place. What a deletion,
+    or a redaction, leaves of one is none."""
+    if record.get("kind") == GONE or _first_of(record) is not None:
         return False
     told = {(key, digest) for number, key, digest in rows if number == record["id"]}
     return bool(told) and told.isdisjoint((key, body_hash(record)) for key in keys_of(record))
+
+
+def _first_of(record: dict[str, Any]) -> int | None:
+    """Of an input that a redaction wrote anew: whose duplicate it was, or its own id. None for any other."""
+    told = record.get("redacted")
+    return told if type(told) is int and 0 < told <= record["id"] else None
+
+
+def _blank(entry: Input) -> None:
+    """Leave of an input what a redaction leaves."""
+    entry.record = blank_input(entry.record)
+    if not is_unread(entry.record):
+        entry.role = role_of(entry.record)
+
+
+def _is_pair(value: Any) -> bool:
+    return type(value) is list and len(value) == 2 and all(type(number) is int for number in value)
 
 
 class InputLog:
@@ -175,7 +194,6 @@ class InputLog:
         self._inputs: OrderedDict[int, Input] = OrderedDict()
         self._copies: dict[int, list[int]] = {}
         self._firsts: dict[str, list[tuple[int, str]]] = {}
-        self._blanks: dict[str, list[tuple[int, str]]] = {}
         self._sweep_at = 8 * _KEEP
         for row in rows:
             self._firsts.setdefault(row[1], []).append((row[0], row[2]))
@@ -189,38 +207,56 @@ class InputLog:
         entry = Input(number, record, "unknown")
         self._inputs[number] = entry
         self._relate(entry)
-        self.duplicates += entry.duplicate_of is not None
         return entry
 
     def _relate(self, entry: Input) -> None:
         """Tell what an input is, and whose duplicate."""
-        number, redacted = entry.id, entry.id in self._redacted
-        if redacted:
-            entry.record = blank_input(entry.record)
-        # What was not put back is compared with nothing.
+        # What was not put back, or was written anew, is compared with nothing.
         digest = "" if is_unread(entry.record) else body_hash(entry.record)
         entry.role = role_of(entry.record) if digest else "unknown"
-        same, other = self._match(entry, digest, self._blanks if redacted else self._firsts)
-        entry.duplicate_of, entry.conflict_with = same, other
+        first = _first_of(entry.record)
+        if first is None:
+            same, entry.conflict_with = self._match(entry, digest)
+        else:
+            same = first if first < entry.id else None
         if same is not None:
-            self._copies.setdefault(same, []).append(number)
-            if self.is_applied(same):
-                self.apply([number])
+            self._copy(entry, same)
+        elif entry.record.get("kind") == REDACTION:
+            self._bar(entry.record)
+            self.apply([entry.id])
         elif entry.record.get("kind") == GONE:
-            self.apply([number])  # nobody ever answers it
+            self.apply([entry.id])  # nobody ever answers it
+        if entry.id in self._redacted:
+            _blank(entry)
+
+    def _copy(self, entry: Input, first: int) -> None:
+        """An input is a duplicate of this one."""
+        self.duplicates += entry.duplicate_of is None
+        entry.duplicate_of = first
+        self._copies.setdefault(first, []).append(entry.id)
+        if self.is_applied(first):
+            self.apply([entry.id])
+
+    def _bar(self, record: dict[str, Any]) -> None:
+        """Compare nothing any more with the inputs that a redaction names. Whose duplicate each is it says,
+        too: who read some of them before they were written anew, and some behind, may have taken a copy for a
+        first."""
+        told = record.get("inputs")
+        pairs = [pair for pair in told if _is_pair(pair)] if type(told) is list else []
+        gone = {number for number, _ in pairs}
+        kept = {key: [row for row in rows if row[0] not in gone] for key, rows in self._firsts.items()}
+        self._firsts = {key: rows for key, rows in kept.items() if rows}
+        for number, first in pairs:
+            entry = self._inputs.get(number)
+            if entry is not None and entry.duplicate_of != first < number < record["id"]:
+                self._copy(entry, first)
 
     def redact(self, numbers: Iterable[int]) -> None:
-        """Of these inputs, where they are owed, nothing counts from here on but what is left of them."""
-        new = {number for number in numbers if not self.is_applied(number)}
-        if new <= self._redacted:
-            return
+        """Of these inputs nothing counts from here on but what is left of them."""
+        new = set(numbers) - self._redacted
         self._redacted |= new
-        owed = [entry for entry in self._inputs.values() if not self.is_applied(entry.id)]
-        self.forget(entry.id for entry in owed)
-        self._copies.clear()  # of what is applied none is left
-        self._blanks.clear()
-        for entry in owed:
-            self._relate(entry)
+        for number in new & self._inputs.keys():
+            _blank(self._inputs[number])
 
     def hole_below(self, number: int) -> int | None:
         """The oldest input below this one that was neither read nor is known as applied."""
@@ -229,23 +265,21 @@ class InputLog:
             return None
         return next((n for n in range(below, number) if not self.is_applied(n)), None)
 
-    def _match(
-        self, entry: Input, digest: str, firsts: dict[str, list[tuple[int, str]]]
-    ) -> tuple[int | None, int | None]:
+    def _match(self, entry: Input, digest: str) -> tuple[int | None, int | None]:
         """The first whose duplicate an input is; else the one, if any, whose key it has with another body."""
         keys = keys_of(entry.record) if digest else []
         near = [
             first
             for key in keys
-            if key in firsts
-            for first in firsts[key]
+            if key in self._firsts
+            for first in self._firsts[key]
             if entry.id - WINDOW <= first[0] < entry.id
         ]
         same = [number for number, body in near if body == digest]
         if same:
             return min(same), None
         for key in keys:
-            firsts.setdefault(key, []).append((entry.id, digest))
+            self._firsts.setdefault(key, []).append((entry.id, digest))
         return None, min((number for number, _ in near), default=None)
 
     def get(self, number: int) -> Input | None:
@@ -299,12 +333,6 @@ class InputLog:
         self._advance()
         self.apply(copies)
         self._forget()
-
-    def forget(self, numbers: Iterable[int]) -> None:
-        """Compare nothing with these inputs any more: they are not stored as they were sent."""
-        gone = set(numbers)
-        kept = {key: [row for row in rows if row[0] not in gone] for key, rows in self._firsts.items()}
-        self._firsts = {key: rows for key, rows in kept.items() if rows}
 
     def owed(self, taken: Iterable[int] = ()) -> list[Input]:
         """What nobody has applied or taken, in order, duplicates left out."""

@@ -170,6 +170,16 @@ def is_whole_in_itself(document: dict[str, Any]) -> bool:
     return not document.get("blocks") and not any(ref_in(message) for message in messages)
 
 
+def known_inputs(document: dict[str, Any]) -> InputLog:
+    """The in log as a document tells of it: what stands behind its cursor is fed to it."""
+    return InputLog(
+        int(document.get("lastInEventId") or 0),
+        document.get("inApplied") or (),
+        document.get("keys") or (),
+        document.get("redacted") or (),
+    )
+
+
 def restore(document: dict[str, Any], *, strict: bool = False, parts: Parts | None = None) -> Fold:
     """A fold that stands where the snapshot was taken. `parts`: the history as it was read, where parts of it
     are stored apart. Raises Refused where they are and none are given."""
@@ -184,12 +194,7 @@ def restore(document: dict[str, Any], *, strict: bool = False, parts: Parts | No
     fold.chain = Chain(parts.messages, parts.spans, parts.apart)
     fold.cursor = int(document.get("lastOutEventId") or 0)
     fold.timestamp = document.get("lastOutTimestamp") or 0
-    fold.inputs = InputLog(
-        int(document.get("lastInEventId") or 0),
-        document.get("inApplied") or (),
-        document.get("keys") or (),
-        document.get("redacted") or (),
-    )
+    fold.inputs = known_inputs(document)
     fold.epoch = document.get("epoch") or 0
     fold.run = document.get("run") or ""
     fold.turn = document.get("turn") or 0

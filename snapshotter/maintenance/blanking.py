@@ -6,12 +6,17 @@ writes first, says what the message is now.
 
 A fold tells which chunks made it: the very reducer that boots use, over what there is of the log. It also
 tells whose call an answer was laid over, since ids of calls are not unique (many models count them from 0 in
-each answer), and which input a message came from. What of this a trim has taken away, or is not told yet, as
-of inputs that are owed, the session's history says (`Own`).
+each answer). What of this a trim has taken away, or is not told yet, as of inputs that are owed, the history
+says (`Own`).
+
+An id may have been used several times. An input that is owed brings the message if it is to bear this id; one
+that is applied, if it was sent under the id, or the id is derived from its number, and no other message that
+may have come of it says what it says: none is written anew whose words still stand elsewhere.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +24,11 @@ from typing import Any
 from snapshotter.core.calls import Message, answer_call, calls_of, locate
 from snapshotter.core.chain import id_of
 from snapshotter.core.controls import control_of
-from snapshotter.core.edits import named_inputs, newest_for
+from snapshotter.core.edits import named_inputs, newest_for, owed_ids
 from snapshotter.core.fold import Fold
-from snapshotter.core.inputs import ANSWERS, Input
+from snapshotter.core.inputs import ANSWERS, Input, InputLog
 from snapshotter.core.openturn import OpenTurn
-from snapshotter.core.redacted import REDACTED, blank, blank_input, without
+from snapshotter.core.redacted import REDACTED, blank, blank_input, marked, without
 from snapshotter.core.tool_parts import is_settled
 
 Record = dict[str, Any]
@@ -59,13 +64,15 @@ def blank_turn(said: dict[str, Any]) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Own:
     """What a session's history, read whole, tells of a message: its calls; which other messages have calls
-    that are named alike; which message each owed answer is for; and the owed inputs that bring another
-    message under its id. `last`: the newest input then; what came later under its id is another one."""
+    that are named alike; which message each owed answer is for; which id the message of each owed input is to
+    bear; and the parts of each user message. `last`: the newest input then; what came later is another
+    message, unless it is a copy."""
 
     calls: frozenset[Name]
     others: dict[Name, set[str]]
     owners: dict[int, str]
-    namesakes: frozenset[int]
+    bears: dict[int, str]
+    parts: dict[str, Any]
     last: int
 
 
@@ -79,11 +86,9 @@ def own_of(fold: Fold, message_id: str) -> Own:
                 calls.add(name)
             else:
                 others.setdefault(name, set()).add(id_of(message))
-    owed = fold.inputs.owed()
-    # Where the id is held, a message that bears it gets another when it is taken.
-    talk = [e for e in owed if e.role in ("message", "edit")] if fold.held(message_id) else []
-    namesakes = frozenset(e.id for e in talk if e.message.get("id") == message_id)
-    return Own(frozenset(calls), others, dict(_laid(fold, owed)), namesakes, fold.inputs.last)
+    owners = dict(_laid(fold, fold.inputs.owed()))
+    parts = {id_of(m): m.get("parts") for m in fold.chain.messages if m.get("role") == "user"}
+    return Own(frozenset(calls), others, owners, owed_ids(fold), parts, fold.inputs.last)
 
 
 class Blanker:
@@ -92,17 +97,20 @@ class Blanker:
     comes back as the very same object. A chunk of no turn, whose beginning a trim that was broken off has
     deleted, may be anybody's, and is read by nobody any more: it is blanked, too.
 
-    `inputs`: the ids of those in which it was sent. `turns`: those that ended with it."""
+    `inputs`: the ids of those in which it was sent. `firsts`: whose duplicate each input is, or its own id.
+    `turns`: those that ended with it. `known`: the inputs as a boot knows them that goes on from a
+    checkpoint, of a log without a beginning."""
 
-    def __init__(self, message_id: str, own: Own, fold: Fold) -> None:
+    def __init__(self, message_id: str, own: Own, fold: Fold, known: InputLog | None) -> None:
         self.message_id = message_id
         self.calls = set(own.calls)
         self.inputs: set[int] = set()
+        self.firsts: dict[int, int] = {}
         self.turns: set[int] = set()
         self._own = own
         self._fold = fold
-        self._whole = not fold.cursor
-        self._first: dict[int, int] = {}
+        self._known = known
+        self._said: set[int] = set()
         self._owners = dict(own.owners)
         self._is_its_turn = False
 
@@ -110,21 +118,22 @@ class Blanker:
         """Take notice of a record of the in log."""
         self._fold.feed(record)
         number = record["id"]
-        entry = self._fold.inputs.get(number)
-        if entry is not None and entry.duplicate_of is not None:
-            self._first[number] = entry.duplicate_of
+        entry = self._known.feed(record) if self._known is not None else None
+        entry = entry or self._fold.inputs.get(number)
+        self.firsts[number] = (entry.duplicate_of if entry is not None else None) or number
         if isinstance(record.get("message"), dict) and self._is_it(record["message"], number):
             self.inputs.add(number)
 
     def input(self, record: Record) -> Record:
         """A record of the in log, once the out log has told whose it is."""
-        message = record.get("message")
-        if isinstance(message, dict):  # also an edit of it is another message, unless it kept the id
-            number = record["id"]
-            return blank_input(record, self._first.get(number, number)) if number in self.inputs else record
+        number = record["id"]
+        if isinstance(record.get("message"), dict):  # an edit of it is another message, unless it kept the id
+            its = number in self.inputs or number in self._said
+            return marked(blank_input(record), self.firsts[number]) if its else record
         if self._answers_it(record):
             kept = without(record, "reason", "metadata", "body")
-            return {**kept, **{n: _BLANK[n] for n in ("output", "errorText") if n in record}}
+            kept |= {n: _BLANK[n] for n in ("output", "errorText") if n in record}
+            return marked(kept, self.firsts[number])
         return record
 
     def out(self, record: Record) -> Record:
@@ -155,7 +164,6 @@ class Blanker:
             self._owners |= dict(_laid(self._fold, taken))
         self._fold.apply(record)
         if name == "turn-start":
-            self._note_placed()
             took = any(n in self.inputs for n in told.get("inputs", ()) if type(n) is int)
             self._is_its_turn = took or told.get("messageId") == self.message_id
             return without(record, "body") if self._is_its_turn else record
@@ -168,6 +176,8 @@ class Blanker:
             return {**record, "data": None}
         if name not in ("history", "context"):
             return record
+        if told.get("op") == "redact":  # by another redaction, which may have died
+            self._said.update(n for n in told.get("inputs", ()) if type(n) is int)
         found = dict(record)
         if isinstance(record.get("message"), dict) and record["message"].get("id") == self.message_id:
             found = {**without(record, "ref"), "message": blank(record["message"])}
@@ -180,21 +190,23 @@ class Blanker:
         return blank(message) if its else message
 
     def _is_it(self, message: Message, number: int) -> bool:
-        """Whether this input brings the message, as far as can be told before it is placed."""
-        own = message.get("id") or f"msg-in{number}"
-        another = number in self._own.namesakes or number > self._own.last
-        return own == self.message_id and not another
-
-    def _note_placed(self) -> None:
-        """Where the log is whole it says under which ids a turn has placed the inputs that it took."""
-        turn = self._fold.open
-        for number, own in turn.placed.items() if turn is not None and self._whole else ():
-            (self.inputs.add if own == self.message_id else self.inputs.discard)(number)
+        """Whether this input brings the message."""
+        first = self.firsts[number]
+        if first in self.firsts and first != number:
+            return first in self.inputs
+        bears = self._own.bears.get(number)
+        if bears is not None or number > self._own.last:
+            return bears == self.message_id
+        wanted = message.get("id")
+        if not _may_bear(self.message_id, wanted, number):
+            return False
+        parts = self._own.parts.items()
+        same = {name for name, stands in parts if name != self.message_id and stands == message.get("parts")}
+        return not any(_may_bear(name, wanted, number) for name in same)
 
     def _answers_it(self, record: Record) -> bool:
         """Whether a record of the in log that brings no message answers one of the message's calls."""
-        number: int = record["id"]
-        number, named = self._first.get(number, number), record.get("messageId")
+        number, named = self.firsts[record["id"]], record.get("messageId")
         if named is not None or record.get("kind") not in ANSWERS:
             return named == self.message_id and "kind" in record
         if number in self._owners:
@@ -234,6 +246,11 @@ def _laid(fold: Fold, entries: Iterable[Input]) -> Iterator[tuple[int, str]]:
         if at is not None:
             yield entry.id, id_of(messages[at])
             messages[at] = answer_call(messages[at], entry.record)
+
+
+def _may_bear(name: str, wanted: Any, number: int) -> bool:
+    """Whether the message of an input may stand under this name, when it was sent under the wanted id."""
+    return name == wanted or re.fullmatch(rf"msg-in{number}(-\d+)?", name) is not None
 
 
 def _made(turn: OpenTurn) -> set[str]:

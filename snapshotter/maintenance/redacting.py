@@ -1,14 +1,16 @@
 """Redaction: one message, or what one large value holds of it, is erased from everything that is stored.
 
     1  when the session was read, what there is of blocks, values and checkpoints is listed
-    2  the log is taken over, and says what the message is now: a `history put`, or of one that is still owed
-       a `history redact` that names its inputs; the snapshot is saved. From here on nobody shows the content,
-       and a worker that still holds it in memory is fenced, and reads again
-    3  segments that hold some of it are rewritten in place, each under its condition (`rewriting`)
-    4  the newest checkpoint becomes a copy of the snapshot; what was listed, and neither this nor the logs
+    2  the in log says which inputs are to be written anew, and whose duplicate each is (`redaction`): what
+       comes behind is compared with none of them, so nothing hangs on whether they were by then
+    3  the log is taken over, and says what the message is now: a `history redact` that names its inputs, and
+       a `history put`; the snapshot is saved. From here on nobody shows the content, and a worker that still
+       holds it in memory is fenced, and reads again
+    4  segments that hold some of it are rewritten in place, each under its condition (`rewriting`)
+    5  the newest checkpoint becomes a copy of the snapshot; what was listed, and neither this nor the logs
        name now, is overwritten by an empty object: old blocks, old checkpoints, the message's own values. A
        value that holds another message is left to gc: its sender may be about to name it
-    5  it is looked once more: a worker may have sealed a block before it was fenced, which nobody names now;
+    6  it is looked once more: a worker may have sealed a block before it was fenced, which nobody names now;
        then all this is done again, three times
 
 The law holds at any moment, since the log says what happens before it does. A redaction that was broken off
@@ -34,9 +36,11 @@ from snapshotter.core.budget import Limits
 from snapshotter.core.calls import Message
 from snapshotter.core.redacted import blank
 from snapshotter.core.shapes import is_ref, turn_of
+from snapshotter.incoming import read_inputs
 from snapshotter.spans import maintained
+from snapshotter.values import UNREADABLE
 from snapshotter.windows import WINDOW
-from streams import keys
+from streams import keys, log
 from streams.buckets.base import Blob, Entry
 from streams.errors import Fenced, InvalidValue, PreconditionFailed, Refused, Unreachable, Unsupported
 from streams.log import Vanished
@@ -227,7 +231,7 @@ def _say(bench: Bench, session: Session, target: str, listed: list[Entry], erase
     changes = without(bench, target, own)
     last = session.fold.last_turn or {}
     known = bool(found) or last.get("messageId") == target  # one that was left empty: its turn is told of
-    if not known and not changes.inputs and not changes.segments:
+    if not known and not changes.brought and not changes.segments:
         raise Refused(f"there is no message {target!r} in session {session.id!r}")
     left = last != blank_turn(last) and last.get("messageId") == target
     left = left or bool(changes.segments) or any(message != blank(message) for message in found)
@@ -239,7 +243,7 @@ def _say(bench: Bench, session: Session, target: str, listed: list[Entry], erase
             bench.done.why = "it is redacted already"
             return own
     try:
-        _take_over(session, target, len(found), changes)
+        _take_over(bench, session, target, len(found), changes)
     except Fenced as lost:
         raise Vanished(f"session {session.id!r}: a worker was faster") from lost
     stored = bench.snapshot()
@@ -248,24 +252,43 @@ def _say(bench: Bench, session: Session, target: str, listed: list[Entry], erase
     return own
 
 
-def _take_over(session: Session, target: str, count: int, changes: Changes) -> None:
+def _take_over(bench: Bench, session: Session, target: str, count: int, changes: Changes) -> None:
     """Take the log over, and say what the message is now that stands in the history so many times."""
-    session.fold.inputs.forget(changes.inputs)
+    behind = [_announce(bench, session, changes)] if changes.inputs else []
     last = session.fold.last_turn
     if last is not None and (last.get("turn") in changes.turns or last.get("messageId") == target):
         session.fold.last_turn = blank_turn(last)
     session.fold.chain.changed = True  # a checkpoint is due, however short the log behind the last one is
     messages = session.fold.chain.messages
-    owed = [number for number in sorted(changes.brought) if not session.fold.inputs.is_applied(number)]
-    if owed:
-        session.redact_inputs(owed)
+    if named := [*sorted(changes.brought), *behind]:
+        session.redact_inputs(named)
     if count > 1:  # namesakes from long ago: only the newest can be named
         session.edit_history("replace", messages=[blank(m) if m.get("id") == target else m for m in messages])
     elif count == 1:
         (message,) = (m for m in messages if m.get("id") == target)
         session.edit_history("put", message=blank(message))
-    elif not owed:
+    elif not named:
         session.set_state()
+
+
+def _announce(bench: Bench, session: Session, changes: Changes) -> int:
+    """Have the in log say which inputs are written anew, and whose duplicate each is; returns where. A copy
+    that was sent in between is one of them: then it says so again."""
+    fold = session.fold
+    while True:
+        number = log.append_input(bench.store, bench.sid, changes.announced)
+        between = range(fold.inputs.last + 1, number)
+        copies: dict[int, int] = {}
+        for found in read_inputs(bench.store, bench.sid, between, leave=UNREADABLE):
+            fold.feed(found)
+            entry = fold.inputs.get(found["id"])
+            if entry is not None and entry.duplicate_of in changes.inputs:
+                copies[entry.id] = entry.duplicate_of
+        fold.feed(changes.announced(number))
+        if not copies:
+            return number
+        changes.inputs |= copies
+        changes.brought |= {copy for copy, first in copies.items() if first in changes.brought}
 
 
 # -- what stands beside the logs ----------------------------------------------------------------------

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from snapshotter import values
-from snapshotter.checkpoints import leftovers
+from snapshotter.checkpoints import bases, leftovers
 from snapshotter.core.calls import Message
 from snapshotter.core.controls import control_of, mended
 from snapshotter.core.fold import Fold
-from snapshotter.core.inputs import InputLog
-from snapshotter.core.redacted import blank_input
+from snapshotter.core.inputs import REDACTION, InputLog
+from snapshotter.core.redacted import blank_input, marked
 from snapshotter.core.shapes import is_ref
+from snapshotter.core.snapshot import known_inputs
 from snapshotter.core.tally import Tally
 from streams.buckets.base import Blob
 from streams.codec import decode_segment, encode_segment
@@ -62,17 +63,32 @@ class Logs:
         fold.inputs = InputLog(self.inputs[0].segment.header.first - 1 if self.inputs else 0)
         return fold
 
+    def known(self, bench: Bench) -> InputLog | None:
+        """The inputs as a boot knows them that goes on from what stands below the log's beginning; None for a
+        log that is whole."""
+        begins = self.outs[0].segment.header.first - 1 if self.outs else 0
+        base = next(bases(bench.store, bench.sid, begins, hydrated=True), None) if begins else None
+        return None if base is None else known_inputs(base)
+
 
 @dataclass(slots=True)
 class Changes:
     """What is to be written: segments and their records without the message. `brought`: the ids of the inputs
-    in which it was sent; `inputs`: of these, and of all that are not stored any more as they were sent.
+    in which it was sent; `inputs`: those among the segments, and whose duplicate each is, or its own id.
     `turns`: those whose error texts go."""
 
     segments: list[tuple[Read, list[Record]]] = field(default_factory=list)
     brought: set[int] = field(default_factory=set)
-    inputs: set[int] = field(default_factory=set)
+    inputs: dict[int, int] = field(default_factory=dict)
     turns: set[int] = field(default_factory=set)
+
+    def announced(self, number: int) -> Record:
+        """The in record that says which inputs are written anew."""
+        return {
+            "id": number,
+            "kind": REDACTION,
+            "inputs": [list(pair) for pair in sorted(self.inputs.items())],
+        }
 
     def write(self, bench: Bench) -> set[bytes]:
         """Write them; returns the names of blocks and values that stand there no more. Raises Vanished where
@@ -105,7 +121,7 @@ def read_logs(bench: Bench) -> Logs:
 def without(bench: Bench, message_id: str, own: Own) -> Changes:
     """How both logs are written without a message; `own`: what the history tells of it."""
     logs = read_logs(bench)
-    blanker = Blanker(message_id, own, logs.fold())
+    blanker = Blanker(message_id, own, logs.fold(), logs.known(bench))
     for read in logs.inputs:
         for record in read.records:
             blanker.feed(record)
@@ -113,8 +129,10 @@ def without(bench: Bench, message_id: str, own: Own) -> Changes:
     # Whose calls they answer the out log has told by now.
     inputs = [(read, _changed(read, [blanker.input(r) for r in read.records])) for read in logs.inputs]
     changed = {read.segment.header.first for read, records in inputs if records is not None}
-    found = Changes(brought=blanker.inputs, inputs=blanker.inputs | changed, turns=blanker.turns)
-    found.segments += [(read, records) for read, records in inputs if records is not None]
+    firsts = {number: blanker.firsts[number] for number in sorted(changed)}
+    found = Changes(brought=blanker.inputs, inputs=firsts, turns=blanker.turns)
+    # Copies first: for as long as its first is as it was sent everybody knows one.
+    found.segments += [(read, records) for read, records in reversed(inputs) if records is not None]
     found.segments += _with_those_before(outs)
     found.segments += _hollowed(logs.dead)
     return found
@@ -129,7 +147,7 @@ def bereft(bench: Bench, held: dict[str, Message]) -> Changes:
         ref: Any = record.get("ref")
         message = held.get(ref["key"]) if is_ref(ref) else None
         if message is not None:
-            found.segments.append((read, [blank_input({**record, "message": message}, record["id"])]))
+            found.segments.append((read, [marked(blank_input({**record, "message": message}), record["id"])]))
     return found
 
 

@@ -339,8 +339,21 @@ def test_what_a_deletion_left_of_an_input_is_applied_and_no_sign_of_a_loss() -> 
     assert not is_another({"id": 1, "kind": "deleted"}, [[1, "u1", "00"]])
 
 
+def test_what_was_written_anew_is_no_sign_of_another_log() -> None:
+    assert is_another({"id": 1, **say("u1")}, [[1, "u1", "00"]])
+    assert not is_another({"id": 1, **anew(say("u1"), 1)}, [[1, "u1", "00"]])
+
+
 def redacted(*numbers: int) -> dict[str, Any]:
     return {"control": "history", "op": "redact", "inputs": list(numbers)}
+
+
+def announced(*pairs: tuple[int, int]) -> dict[str, Any]:
+    return {"kind": "redaction", "inputs": [list(pair) for pair in pairs]}
+
+
+def anew(record: dict[str, Any], first: int) -> dict[str, Any]:
+    return {**record, "message": blank(record["message"]), "redacted": first}
 
 
 def test_of_an_owed_message_that_is_redacted_what_is_left_is_answered() -> None:
@@ -352,9 +365,30 @@ def test_of_an_owed_message_that_is_redacted_what_is_left_is_answered() -> None:
 
 
 def test_what_is_sent_behind_a_redaction_is_no_copy_of_what_was_redacted() -> None:
-    for brought in (say("u1"), {**say("u1"), "message": blank(say("u1")["message"])}):
-        seen = boot([brought, say("u1")], [redacted(1)])
+    for brought in (say("u1"), anew(say("u1"), 1)):
+        seen = boot([brought, announced((1, 1)), say("u1")], [redacted(1, 2)])
+        assert owed(seen) == [([1], "message"), ([3], "message")]
+
+
+def test_a_copy_stays_one_whichever_of_the_two_was_written_anew() -> None:
+    one, two = say("u1"), say("u1")
+    for brought in ([one, two], [anew(one, 1), two], [one, anew(two, 1)], [anew(one, 1), anew(two, 1)]):
+        seen = boot([*brought, announced((1, 1), (2, 1))], [redacted(1, 2, 3)])
+        assert owed(seen) == [([1], "message")]
+        assert seen["cursor"]["in"] == 0
+
+
+def test_two_of_one_id_stay_two_when_both_are_written_anew() -> None:
+    one, two = say("u1"), say("u1", "other words")
+    for brought in ([one, two], [anew(one, 1), anew(two, 2)]):
+        seen = boot([*brought, announced((1, 1), (2, 2))], [redacted(1, 2, 3)])
         assert owed(seen) == [([1], "message"), ([2], "message")]
+
+
+def test_what_a_redaction_names_may_be_anything() -> None:
+    for odd in (None, 7, [1], [[1]], [[1, "1"]], [[2, 2]], [[9, 1]], [[1, 9]]):
+        seen = boot([say("u1"), {"kind": "redaction", "inputs": odd}, say("u1")], [])
+        assert owed(seen)[0] == ([1], "message")
 
 
 def test_what_was_applied_is_not_redacted_by_an_input() -> None:

@@ -40,7 +40,8 @@ def test_an_edit_under_another_id_is_no_part_of_the_message_that_it_replaced() -
     redact(place.db, SID, "u1")
     texts = [p["text"] for m in fresh(place).history(SID) for p in m["parts"] if p["type"] == "text"]
     assert texts == ["what I meant", "better"]
-    assert [r["message"]["parts"][0]["text"] for r in place.records("in")] == ["[redacted]", "what I meant"]
+    said = [r["message"]["parts"][0]["text"] for r in place.records("in") if "message" in r]
+    assert said == ["[redacted]", "what I meant"]
     check(place)
 
 

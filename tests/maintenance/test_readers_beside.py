@@ -92,7 +92,7 @@ def test_a_follower_beside_a_redaction_goes_on_from_where_it_was(place: Place) -
     act = lambda place: redact(fresh(place), SID, "u1", takeover=True)  # noqa: E731
     found = list(beside(place, "get", "", act, read))
     assert found
-    assert all(ids == [1, 2, 3, 4] for ids in found)
+    assert all(ids in ([1, 2, 3, 4], [1, 2, 3, 4, 5]) for ids in found)  # the last says what is redacted
 
 
 def test_a_reader_of_records_beside_a_deletion_says_that_the_log_is_gone(place: Place) -> None:

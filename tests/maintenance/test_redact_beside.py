@@ -484,7 +484,7 @@ def test_copies_stay_copies_when_both_are_redacted() -> None:
     assert fresh(place).peek(SID).pending == []
 
 
-def test_a_redaction_that_loses_its_place_has_written_nothing() -> None:
+def test_a_redaction_that_loses_its_place_has_rewritten_nothing() -> None:
     """A worker has read the owed input, and opens its turn just before the log is taken over."""
     place = owed()
     session = place.db.boot(SID)
@@ -493,7 +493,7 @@ def test_a_redaction_that_loses_its_place_has_written_nothing() -> None:
     inputs = place.stored("in/")
     with pytest.raises(Refused, match="is open"):
         redact(db, SID, "u1", takeover=True)
-    assert place.stored("in/") == inputs
+    assert inputs.items() <= place.stored("in/").items()
     (turn,) = opened
     with session, turn:
         turn.write({"type": "start"})

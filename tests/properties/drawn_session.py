@@ -23,6 +23,7 @@ from snapshotter.core.calls import calls_of
 from snapshotter.core.chunks import ChunkError
 from snapshotter.core.fold import Fold
 from snapshotter.core.queue import Item, concerns
+from snapshotter.core.redacted import blank
 from snapshotter.core.revive import Plan, revive
 
 Record = dict[str, Any]
@@ -79,7 +80,7 @@ class World:
         """One thing that a client does."""
         self.pick(
             [self.say, self._answer] * 2
-            + [self._stop, self._edit, self._again, self._regenerate, self._copy, self._action, self._odd]
+            + [self.stop, self.edit, self.again, self._regenerate, self._copy, self._action, self._odd]
         )()
 
     def say(self) -> None:
@@ -88,7 +89,7 @@ class World:
             body |= {"body": {"model": self.pick("ab")}, "clientTools": [CLIENT_TOOL]}
         self.send(body)
 
-    def _again(self) -> None:
+    def again(self) -> None:
         """Send something again: word by word, under its key, or its id with other words."""
         if not self.inputs:
             return self.say()
@@ -107,10 +108,10 @@ class World:
         known = [m["id"] for m in self.shown() if m.get("role") == "assistant"]
         return str(self.pick([*known[-3:], "nobody"]))
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         self.send({"kind": "stop"} if self.often(2) else {"kind": "stop", "messageId": self._user_id()})
 
-    def _edit(self) -> None:
+    def edit(self) -> None:
         target = self._user_id()
         own = target if self.often(2) else self.fresh("u")
         edited = user(own, self.fresh("text "))
@@ -300,8 +301,8 @@ class World:
 
     def aside(self) -> None:
         """Something that is written beside the answer, in a turn or between turns."""
-        what = (self.operation, self._state, self._context, self._stash, self._redaction)
-        self.write([self.pick(what)()], end=True)
+        what = (self.operation, self._state, self._context, self._stash)
+        self.write([self.pick(what)()] if self.often(5) else self.redaction(), end=True)
 
     def _state(self) -> Record:
         if self.often(3):
@@ -316,15 +317,23 @@ class World:
         upto = self.pick([*known[-3:], "nobody"])
         return {"control": "context", "upto": upto, "messages": [user("sum", self.fresh("text "))]}
 
-    def _redaction(self) -> Record:
-        """A message that is owed is redacted, all inputs that bring it."""
-        owed = [entry.message["id"] for entry in self.fold.inputs.owed() if entry.role in ("message", "edit")]
-        if self.fold.open is not None or not owed:
-            return self.operation()
-        target, known = self.pick(owed), self.inputs[: self.fold.inputs.last]
-        brought = [r["id"] for r in known if "message" in r and r["message"]["id"] == target]
-        left = [number for number in brought if not self.fold.inputs.is_applied(number)]
-        return {"control": "history", "op": "redact", "inputs": left}
+    def redaction(self) -> list[Record]:
+        """A message is redacted, with all inputs that bring it: first the in log says so."""
+        self.look()
+        ids = [r["message"]["id"] for r in self.inputs if brings(r)]
+        if self.fold.open is not None or not ids:
+            return [self.operation()]
+        target = self.pick(ids[-4:])
+        brought = [r for r in self.inputs if brings(r) and r["message"]["id"] == target]
+        entries = [(r["id"], self.fold.inputs.get(r["id"])) for r in brought]
+        pairs = [[number, (entry and entry.duplicate_of) or number] for number, entry in entries]
+        self.send({"kind": "redaction", "inputs": pairs})
+        self.look()
+        named = [number for number, _ in pairs] + [len(self.inputs)]
+        said = [r["message"]["parts"] for r in brought]
+        stand = [m for m in self.fold.chain.messages if m.get("parts") in said]
+        puts = [{"control": "history", "op": "put", "message": blank(m)} for m in stand]
+        return [{"control": "history", "op": "redact", "inputs": named}, *puts]
 
     def operation(self) -> Record:
         """An operation on the settled history."""
@@ -339,6 +348,11 @@ class World:
         if op == "replace":
             return body | {"messages": self.fold.chain.messages[-2:]}
         return body
+
+
+def brings(record: Record) -> bool:
+    """Whether an in record brings a user message, or an edit."""
+    return record["kind"] in ("message", "edit") and record.get("message", {}).get("role") == "user"
 
 
 def live(choose: Choose, size: int) -> World:
@@ -356,6 +370,24 @@ def live(choose: Choose, size: int) -> World:
         elif world.fold.open is None and world.outs:
             world.boot()
             world.aside()
+    return world
+
+
+def redacting(choose: Choose, size: int) -> World:
+    """A session in which ids are used again and again, and messages are redacted."""
+    world = World(choose)
+    world.say()
+    for _ in range(size):
+        what = world.choose(6)
+        if what in (0, 1):
+            world.again()
+        elif what == 2:
+            world.pick((world.say, world.edit, world.stop))()
+        elif what == 3:
+            world.work(1 + world.choose(3))
+        else:
+            world.boot()
+            world.write(world.redaction(), end=True)
     return world
 
 

@@ -20,7 +20,7 @@ from snapshotter.core.calls import calls_of
 from snapshotter.core.chunks import delta_of
 from snapshotter.core.contract import describe
 from snapshotter.core.fold import Fold
-from snapshotter.core.redacted import REDACTED, blank_input
+from snapshotter.core.redacted import REDACTED, blank_input, marked
 from snapshotter.core.revive import Plan, revive
 from snapshotter.core.snapshot import decode, encode, restore
 from snapshotter.core.tool_parts import is_settled
@@ -56,19 +56,21 @@ def snapshots_agree(world: World) -> None:
 
 def what_is_redacted_says_nothing(world: World) -> None:
     """Behind the record that says so it is all the same whether an input was written anew, or not yet."""
-    whole, marked = fold_of(world.inputs, world.outs), redacted_in(world.outs)
-    for chosen in (marked, {n for n in marked if n % 2}, {n for n in marked if not n % 2}):
-        inputs = [blank_input(r, r["id"]) if r["id"] in chosen else r for r in world.inputs]
-        same(fold_of(inputs, world.outs), whole, f"{chosen} of {marked} written anew")
+    whole, said = fold_of(world.inputs, world.outs), redacted_in(world, world.outs)
+    for chosen in (set(said), {n for n in said if n % 2}, {n for n in said if not n % 2}):
+        inputs = [marked(blank_input(r), said[r["id"]]) if r["id"] in chosen else r for r in world.inputs]
+        same(fold_of(inputs, world.outs), whole, f"{chosen} of {said} written anew")
         for end in world.ends:
-            if chosen <= redacted_in(world.outs[:end]):
+            if chosen <= redacted_in(world, world.outs[:end]).keys():
                 document = decode(encode(fold_of(world.inputs, world.outs[:end]), "n", 0))
                 same(fold_of(inputs, world.outs, restore(document)), whole, f"the same, from {end}")
 
 
-def redacted_in(outs: list[Record]) -> set[int]:
-    """The inputs that a log says are redacted."""
-    return {n for record in outs if record.get("op") == "redact" for n in record["inputs"]}
+def redacted_in(world: World, outs: list[Record]) -> dict[int, int]:
+    """The inputs that both logs say are redacted, and whose duplicate each is, or its own id."""
+    named = {n for record in outs if record.get("op") == "redact" for n in record["inputs"]}
+    told = [record for record in world.inputs if record["kind"] == "redaction" and record["id"] in named]
+    return {number: first for record in told for number, first in record["inputs"]}
 
 
 def replay_is_idempotent(world: World) -> None:
