@@ -238,9 +238,13 @@ class Scribe(Found):
         """
         self._edit([self.reaching(lambda: history_record(self.id, self.fold, op, **fields))])
 
-    def redact_inputs(self, numbers: list[int]) -> None:
-        """Redact the messages that these inputs bring: durable at once (`core.redacted`)."""
-        self._edit([{"control": "history", "op": "redact", "inputs": numbers}])
+    def redact(self, inputs: list[int], op: str | None = None, **fields: Any) -> None:
+        """Redact the messages that these inputs bring (`core.redacted`), and edit the history with it, as
+        `edit_history` does: durable at once, together."""
+        said: list[dict[str, Any]] = [{"control": "history", "op": "redact", "inputs": inputs}]
+        if op is not None:
+            said.append(self.reaching(lambda: history_record(self.id, self.fold, op, **fields)))
+        self._edit(said)
 
     def _edit(self, bodies: list[dict[str, Any]]) -> None:
         if self.fold.deleted:

@@ -260,15 +260,15 @@ def _take_over(bench: Bench, session: Session, target: str, count: int, changes:
         session.fold.last_turn = blank_turn(last)
     session.fold.chain.changed = True  # a checkpoint is due, however short the log behind the last one is
     messages = session.fold.chain.messages
-    if named := [*sorted(changes.brought), *behind]:
-        session.redact_inputs(named)
+    named = [*sorted(changes.brought), *behind]
     if count > 1:  # namesakes from long ago: only the newest can be named
-        session.edit_history("replace", messages=[blank(m) if m.get("id") == target else m for m in messages])
+        every = [blank(m) if m.get("id") == target else m for m in messages]
+        session.redact(named, "replace", messages=every)
     elif count == 1:
         (message,) = (m for m in messages if m.get("id") == target)
-        session.edit_history("put", message=blank(message))
-    elif not named:
-        session.set_state()
+        session.redact(named, "put", message=blank(message))
+    else:
+        session.redact(named)
 
 
 def _announce(bench: Bench, session: Session, changes: Changes) -> int:

@@ -361,7 +361,7 @@ class Checker(Lives):
     def _judge_inputs(self, session: str, case: Case, story: Story) -> None:
         for record in story.inputs.values():
             token = record.get("key") or record.get("message", {}).get("id")
-            if token not in case.sends and record["kind"] != "deleted":
+            if token not in case.sends and record["kind"] not in ("deleted", "redaction"):
                 # A sender that slept, or whose store's clock jumped, may send again what had arrived: that is
                 # one message all the same, which the histories show.
                 self._blame("nobody sent this", f"{session}: {record}")
