@@ -6,7 +6,8 @@ it back where a store cannot replace under a condition. Then the newest checkpoi
 durable before the first object was deleted, so what follows it is all there.
 
 A writer that slept through a trim may take a freed place before it finds out that it is not the newest one.
-What it leaves stands below the log's beginning, with a hole behind it that a checkpoint covers: `leftovers`.
+What it leaves stands below the log's beginning, with a hole behind it that a checkpoint covers: `leftovers`,
+and of the in log `spent_inputs`.
 
 A log that begins with a session's deletion lacks nothing either: it goes on from the tombstone
 (`tombstones`), and what still stands below that counts for nothing.
@@ -78,6 +79,20 @@ def leftovers(
         if _goes_on(store, sid, places[number:]) or not is_covered(store, sid, behind.first):
             return number
     return max(len(places) - 1, buried)
+
+
+def spent_inputs(store: Store, sid: str, places: Sequence[Place]) -> int:
+    """How many of these segments of the in log (oldest first, none of them empty) count for nothing: a hole is
+    behind them, and a checkpoint, or a deletion, has everything below that. A sender that slept has put them
+    into places that a trim had freed, and knows that it was not heard. Raises as `bases`."""
+    pairs = enumerate(zip(places, places[1:], strict=False), 1)
+    holes = [(number, behind.first) for number, (place, behind) in pairs if behind.first != place.first + 1]
+    if not holes:
+        return 0
+    known = max(
+        (int(base.get("lastInEventId") or 0) for base in bases(store, sid, 0, hydrated=True)), default=0
+    )
+    return max((number for number, first in holes if first - 1 <= known), default=0)
 
 
 def is_covered(store: Store, sid: str, first: int) -> bool:

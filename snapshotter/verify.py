@@ -39,7 +39,7 @@ from streams.records import Cursor, Record, Segment
 from streams.store import Store
 
 from . import comparing, tombstones
-from .checkpoints import bases, cursor_of, leftovers
+from .checkpoints import bases, cursor_of, leftovers, spent_inputs
 from .comparing import Side
 from .core import chain
 from .core.apart import is_unread
@@ -235,7 +235,8 @@ class _Check:
         """The whole in log; where its beginning was trimmed, or deleted, what is left of it."""
         known = int((self._base or self._cursors).get("lastInEventId") or 0)
         begins = expect = int((self._tombstone or {}).get("lastInEventId") or 0) + 1
-        for segment in self._segments("in", places):
+        spent = self._try(partial(spent_inputs, self._store, self._sid, places)) or 0
+        for segment in self._segments("in", places[spent:]):
             first = segment.header.first
             if first > expect and not any(expect <= broken < first for broken in self._broken["in"]):
                 if expect == begins and first - 1 <= known:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from snapshotter import values
-from snapshotter.checkpoints import bases, leftovers
+from snapshotter.checkpoints import bases, leftovers, spent_inputs
 from snapshotter.core.calls import Message
 from snapshotter.core.controls import control_of, mended
 from snapshotter.core.fold import Fold
@@ -49,11 +49,12 @@ class Read:
 
 @dataclass(slots=True)
 class Logs:
-    """The live segments of both logs, oldest first, and the dead ones of the out log."""
+    """The live segments of both logs, oldest first, and the dead ones: of the out log, and of the in log."""
 
     inputs: list[Read]
     outs: list[Read]
     dead: list[Read]
+    spent: list[Read]
 
     def fold(self) -> Fold:
         """One that stands before them."""
@@ -114,8 +115,8 @@ class Changes:
 def read_logs(bench: Bench) -> Logs:
     """Out first: it names no input then that came after the in log was read."""
     outs, dead = _read(bench, "out")
-    inputs, _ = _read(bench, "in")
-    return Logs(inputs, outs, dead)
+    inputs, spent = _read(bench, "in")
+    return Logs(inputs, outs, dead, spent)
 
 
 def without(bench: Bench, message_id: str, own: Own) -> Changes:
@@ -134,6 +135,8 @@ def without(bench: Bench, message_id: str, own: Own) -> Changes:
     # Copies first: for as long as its first is as it was sent everybody knows one.
     found.segments += [(read, records) for read, records in reversed(inputs) if records is not None]
     found.segments += _with_those_before(outs)
+    spent = [(read, _changed(read, [blanker.spent(r) for r in read.records])) for read in logs.spent]
+    found.segments += [(read, records) for read, records in spent if records is not None]
     found.segments += _hollowed(logs.dead)
     return found
 
@@ -154,18 +157,18 @@ def bereft(bench: Bench, held: dict[str, Message]) -> Changes:
 def _read(bench: Bench, which: Log) -> tuple[list[Read], list[Read]]:
     """The live segments of a log and the dead ones."""
     places = [place for place in bench.places(which)[0] if place.size]
-    begins = leftovers(bench.store, bench.sid, places) if which == "out" else 0
+    begins = (leftovers if which == "out" else spent_inputs)(bench.store, bench.sid, places)
     live: list[Read] = []
     dead: list[Read] = []
     for number, (place, blob) in enumerate(bench.read(places)):
         segment = decode_segment(blob.data, key=place.key)
         if segment is None:
             continue
-        if number < begins or (live and segment.header.first <= live[-1].segment.header.last):
-            dead.append(Read(place, blob, segment, segment.records))
-        else:
-            filled = values.fill(bench.store, bench.sid, segment.records, leave=values.UNREADABLE)
-            live.append(Read(place, blob, segment, filled))
+        is_dead = number < begins or (live and segment.header.first <= live[-1].segment.header.last)
+        records = segment.records
+        if which == "in" or not is_dead:
+            records = values.fill(bench.store, bench.sid, records, leave=values.UNREADABLE)
+        (dead if is_dead else live).append(Read(place, blob, segment, records))
     return live, dead
 
 

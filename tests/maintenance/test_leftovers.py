@@ -6,12 +6,15 @@ import io
 from typing import Any
 
 import pytest
-from chat_samples import SID, Place
+from blocky import LARGE, TINY
+from chat_samples import SID, Place, user
 from upkeep import HOURS, again, check, fresh, interrupted, names, session_of
 
 from snapshotter import Gap
 from snapshotter.checkpoints import leftovers
-from snapshotter.maintenance import Keep, compact, delete, export, trim
+from snapshotter.maintenance import Keep, compact, delete, export, maintain, redact, trim
+from snapshotter.rebuilding.results import Options
+from snapshotter.rebuilding.working import rebuild_in
 from snapshotter.verify import verify
 from streams import keys, log
 from streams.codec import encode_segment
@@ -105,3 +108,40 @@ def test_a_compaction_that_slept_while_the_log_became_another_reads_it_again(num
 
     compact(interrupted(place, "", "out/", number, meanwhile), SID)
     check(place)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_an_input_that_lands_in_a_place_that_a_trim_freed(large: bool) -> None:
+    """Its sender slept, and was acknowledged for another place."""
+    place = Place(sizes=TINY)
+    session_of(place, 3)
+    late = f"LATE {LARGE if large else ''}"
+
+    def sleep() -> None:
+        for number in range(4):
+            place.db.send(SID, user(f"m{number}"))
+            place.answer()
+        place.clock.advance(24 * HOURS)
+        trim(place.db, SID, keep=Keep(turns=1))
+
+    receipt = interrupted(place, "put", "in/", 1, sleep).send(SID, user("late", late))
+    assert names(place.stored("in/")) == [4, 7, 8]
+    assert receipt.id == 8
+    check(place)
+    assert [r.status for r in rebuild_in(fresh(place), Options(), [SID])] == ["same"]
+    place.answer()
+    redact(place.db, SID, "late")
+    assert not [key for key, data in place.stored("").items() if b"LATE" in data]
+    check(place)
+    place.clock.advance(24 * HOURS)
+    (done,) = maintain(place.db, [SID], keep=Keep(turns=1))
+    assert done.error is None
+    assert names(place.stored("in/"))[0] > 4
+    check(place)
+
+
+def test_a_hole_in_the_in_log_that_no_checkpoint_accounts_for_is_a_gap() -> None:
+    place = Place()
+    session_of(place, 3)
+    place.bucket.inner.delete(keys.segment("in", SID, 2))
+    assert [problem.code for problem in verify(place.db, SID).problems] == ["gap"]
