@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 from streams import keys, log
@@ -82,17 +83,14 @@ def leftovers(
 
 
 def spent_inputs(store: Store, sid: str, places: Sequence[Place]) -> int:
-    """How many of these segments of the in log (oldest first, none of them empty) count for nothing: a hole is
-    behind them, and a checkpoint, or a deletion, has everything below that. A sender that slept has put them
-    into places that a trim had freed, and knows that it was not heard. Raises as `bases`."""
-    pairs = enumerate(zip(places, places[1:], strict=False), 1)
+    """How many of these segments of the in log (oldest first, none of them empty) count for nothing: behind
+    them is a hole, and a checkpoint, or a deletion, has everything below its end. A sender that slept has put
+    them into places that a trim had freed, and knows that it was not heard. Raises as `bases`."""
+    pairs = enumerate(pairwise(places), 1)
     holes = [(number, behind.first) for number, (place, behind) in pairs if behind.first != place.first + 1]
-    if not holes:
-        return 0
-    known = max(
-        (int(base.get("lastInEventId") or 0) for base in bases(store, sid, 0, hydrated=True)), default=0
-    )
-    return max((number for number, first in holes if first - 1 <= known), default=0)
+    told = bases(store, sid, 0, hydrated=True) if holes else ()
+    known = [int(base.get("lastInEventId") or 0) for base in told]
+    return max((number for number, first in holes if first - 1 <= max(known, default=0)), default=0)
 
 
 def is_covered(store: Store, sid: str, first: int) -> bool:
