@@ -253,7 +253,7 @@ def owed(small: SmallWorld) -> None:
     """A message is redacted that nobody has answered yet; a worker comes behind the takeover, and ends its
     turn when the redaction is through."""
     small.sleep = 60.0
-    small.doom["redactor", "put", "in/", 1] = "asleep"
+    small.doom["redactor", "put", "in/", 2] = "asleep"  # the first says what is redacted
     small.doom["w-q1", "put", "out/", 2] = "asleep"
 
     def send(db: Database, name: str) -> None:

@@ -211,7 +211,7 @@ SNAPSHOTS = [
     _mutant(
         "one-cursor",
         "`inApplied` is ignored: one cursor for what is done in order and what is done out of it",
-        (snapshot.restore, 'document.get("inApplied") or ()', "()"),
+        (snapshot.known_inputs, 'document.get("inApplied") or ()', "()"),
     ),
     _mutant(
         "snapshot-before-commit",

@@ -139,12 +139,18 @@ class Story:
     @property
     def repeats(self) -> set[int]:
         """Inputs that say again, under the same key or message id, what one of the 31 before them says: done
-        with their first, never named."""
-        found = set()
-        for number, record in self.inputs.items():
-            before = [_said(self.inputs[n]) for n in range(number - 31, number) if n in self.inputs]
-            if ("key" in record or record["kind"] == "message") and _said(record) in before:
+        with their first, never named; and what says that some are redacted, of which none is a copy then."""
+        found, barred = set(), set()
+        for number, record in sorted(self.inputs.items()):
+            known = [n for n in range(number - 31, number) if n in self.inputs and n not in barred]
+            if record["kind"] == "redaction":
                 found.add(number)
+                barred |= {named for named, _ in record["inputs"]}
+            elif "redacted" in record:
+                found |= {number} - {record["redacted"]}
+                barred.add(number)
+            elif "key" in record or record["kind"] == "message":
+                found |= {number} if _said(record) in [_said(self.inputs[n]) for n in known] else set()
         return found
 
 
