@@ -219,8 +219,8 @@ class _Check:
         """With what is stored apart in its place. A value that cannot be read is a problem, and the fold ends
         there; that of an input which is owed only this one misses, and that of a deleted session nobody."""
         boot, header = self._boot.fold if self._boot is not None else None, segment.header
-        owed = boot is not None and header.log == "in" and not boot.inputs.is_applied(header.first)
-        leave = ABSENT if owed else ()
+        spent = boot is None or (boot.inputs.is_applied(header.first) and not boot.deleted)
+        leave = () if spent or header.log == "out" else ABSENT
         records = self._try(partial(fill, self._store, self._sid, segment.records, leave=leave))
         if boot is not None and not boot.deleted and any(map(is_unread, records or ())):
             detail = f"the message of input {header.first}, which is owed, is not there: send it again"

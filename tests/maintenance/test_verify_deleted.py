@@ -6,16 +6,21 @@ import io
 from functools import partial
 
 import pytest
-from chat_samples import SID, Place, user
+from chat_samples import AT_ONCE, SID, Place, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from upkeep import HOURS, fresh, killed_at, names, session_of
+from test_redact_beside import copies
+from upkeep import HOURS, Killed, check, fresh, killed_at, names, session_of
 
+from snapshotter import Database
+from snapshotter.core.blocks import Sizes
 from snapshotter.maintenance import Keep, compact, delete, export, gc, trim
 from snapshotter.rebuilding.results import Options
 from snapshotter.rebuilding.working import rebuild_in
 from snapshotter.verify import verify
 from streams import keys
+from streams.buckets.memory import MemoryBucket
+from streams.testing.faults import Call, FaultyBucket
 
 
 @pytest.fixture(params=["just now", "swept", "swept and compacted"])
@@ -141,3 +146,27 @@ def test_trimmed_above_the_deletion_it_is_not_rebuildable_from_the_log_alone(pla
     verdict = verify(fresh(place), SID)
     assert verdict.ok, verdict.problems
     assert not verdict.rebuildable
+
+
+@pytest.mark.parametrize("moment", range(1, 9))
+def test_a_large_message_that_was_sent_beside_a_deletion_which_died_is_not_missed(moment: int) -> None:
+    """Its value is emptied before its input is."""
+    made = Place(sizes=Sizes(value=600))
+    session_of(made, 1)
+    for last in range(moment + 1, 100):
+        place = copies(made)()
+
+        def hook(asked: Call, at: str, place: Place = place, last: int = last) -> None:
+            if at == "before" and asked.number == moment:
+                fresh(place).send(SID, user("u9", "large " * 200))
+            if at == "after" and asked.number == last:
+                raise Killed
+
+        bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=hook)
+        try:
+            delete(Database(bucket, place.clock, recovery=AT_ONCE, sizes=place.db._sizes), SID)
+        except Killed:
+            check(place)
+        else:
+            assert last > 20
+            break

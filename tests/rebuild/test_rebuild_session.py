@@ -334,6 +334,23 @@ def test_owed_inputs_are_compared_too(place: Place) -> None:
     assert any(row["path"].startswith(("pending", "spent", "cursor")) for row in result.differences)
 
 
+@pytest.mark.parametrize("then", ["", "stop", "send"])
+def test_copies_that_no_record_names_are_compared_too(place: Place, then: str) -> None:
+    """The snapshot counts them as applied, since their first is."""
+    turns(place.db, SID, 1)
+    place.clock.advance(DAY)
+    place.send("u1")
+    if then:
+        place.db.stop(SID) if then == "stop" else place.send("u2")
+    with place.db.boot(SID) as session:
+        session.edit_history("put", message=user("u1", "other words"))
+    (document,) = documents(place.db).values()
+    assert int(document["lastInEventId"]) >= 2
+    result = one(place.db)
+    assert (result.status, result.error) == ("same", "")
+    assert one(place.db, Options("write")).status == "same"
+
+
 def test_many_differences_are_counted_and_some_listed(place: Place) -> None:
     turns(place.db, SID, 1)
     key = keys.snapshot(SID)
