@@ -13,7 +13,7 @@ from chat_samples import SID, Place, first_turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshotter import aio, text_chunks
+from snapshotter import InvalidValue, aio, text_chunks
 from snapshotter.core.accumulator import Accumulator
 from snapshotter.core.values import mend_text
 
@@ -109,3 +109,16 @@ def test_it_is_exported_and_loaded_when_it_is_asked_for() -> None:
     code += "; snapshotter.text_chunks; print(a, m in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("deltas", [7, None, b"abc", bytearray(b"abc")])
+def test_what_is_no_texts_is_refused_at_once(deltas: Any) -> None:
+    with pytest.raises(InvalidValue, match="need to be texts"):
+        text_chunks(deltas)
+
+
+@pytest.mark.parametrize("piece", [1, b"abc", {"delta": "x"}])
+def test_a_piece_that_is_no_text_is_refused_when_it_comes(piece: Any) -> None:
+    chunks = text_chunks(["a", piece])
+    with pytest.raises(InvalidValue, match="needs to be a text"):
+        list(chunks)

@@ -14,6 +14,7 @@ import click
 
 from snapshotter import Database, Receipt, Refused, Session
 from snapshotter.core.calls import Message, locate
+from snapshotter.core.edits import owed_ids
 from snapshotter.core.queue import answered
 from snapshotter.errors import AccessDenied
 
@@ -83,6 +84,7 @@ def _has_message(found: Session, message_id: str) -> bool:
     owed = [entry for entry in fold.inputs.owed() if entry.role in ("message", "edit")]
     known = {message.get("id") for message in _messages(found)} | answered(fold)
     known |= {name for entry in owed for name in (entry.message.get("id"), entry.record.get("messageId"))}
+    known |= set(owed_ids(fold).values())
     return message_id in known | {(fold.last_turn or {}).get("messageId")}
 
 

@@ -172,9 +172,11 @@ def owed_ids(fold: Fold) -> dict[int, str]:
     """Under which id each owed user message, or edit, will stand when it is taken, by what there is now: a
     derived one where another message holds its own."""
     found: dict[int, str] = {}
+    taken: set[str] = set()
     for entry in fold.inputs.owed(fold.open.inputs if fold.open is not None else ()):
         if entry.role in ("message", "edit"):
-            found[entry.id] = _owed_id(fold, entry, set(found.values()))
+            found[entry.id] = _owed_id(fold, entry, taken)
+            taken.add(found[entry.id])
     return found
 
 

@@ -5,8 +5,9 @@ The queue is judged over the messages as they would stand once the open turn, if
 its target, a regenerate its message.
 
     message        an item each, where it stands
-    edit           first, if its target is in the history; in the place of a message still owed, or of
-                   an owed edit of the same message (one item, all ids); else where it stands
+    edit           first, if its target is in the history; in the place of a message still owed (by its own
+                   id, or the one it is to bear), or of an owed edit of the same message (one item, all
+                   ids); else where it stands
     tool answers   all to one message's calls are one item, once no call of that message waits
     regenerate     an item, unless its target is unknown: then spent
     action, close  an item each
@@ -27,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .calls import Message, answer_call, any_waits, calls_of, locate
-from .edits import newest_for
+from .edits import newest_for, owed_ids
 from .fold import Fold
 from .inputs import Input
 from .tool_parts import is_interrupted, is_settled
@@ -96,8 +97,9 @@ class View:
 
 @dataclass(slots=True)
 class Queue:
-    """The owed inputs, sorted out."""
+    """The owed inputs, sorted out. `ids`: under which id each message and edit will stand."""
 
+    ids: dict[int, str] = field(default_factory=dict)
     items: list[Item] = field(default_factory=list)
     spent: set[int] = field(default_factory=set)
     stop: int | None = None
@@ -112,7 +114,7 @@ class Queue:
 
 def sort_out(fold: Fold, view: View) -> Queue:
     """Build the queue. Pure: neither the fold nor its messages change."""
-    queue = Queue()
+    queue = Queue(owed_ids(fold))
     owed = fold.inputs.owed(fold.open.inputs if fold.open is not None else ())
     for entry in owed:
         if entry.is_unread:
@@ -187,7 +189,8 @@ def _stop(fold: Fold, view: View, queue: Queue, entry: Input, owed: list[Input])
         return
     if named is None:
         return
-    bearers = [e for e in owed if e.role in ("message", "edit") and e.message.get("id") == named]
+    talk = [entry for entry in owed if entry.role in ("message", "edit")]
+    bearers = [e for e in talk if named in (e.message.get("id"), queue.ids[e.id])]
     for other in bearers:
         queue.spent.update([other.id] if other.role == "message" else _with_edited(fold, view, other, owed))
     if not bearers and named not in answered(fold) and view.find(fold, named) is None:
@@ -318,6 +321,8 @@ def _talk(
             # Where it is held, an edit means the one in the history.
             if edited and own and view.find(fold, own) is None:
                 heads.setdefault(own, group)
+            if edited and own:
+                heads.setdefault(queue.ids[entry.id], group)
     placed += [(key, _item(group)) for key, group in order]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable
 from typing import Any, overload
 
+from streams.errors import InvalidValue
+
 from .chunks import Chunk
 
 _ID = "t1"
@@ -33,8 +35,11 @@ def text_chunks(
 
     Empty pieces and None are passed over; a `str` is one piece. `finish_reason`: `stop`, `length`,
     `content-filter`, `tool-calls`, `error` or `other`. What `deltas` raises comes through, and nothing is
-    ended then; it is closed in any case.
+    ended then; it is closed in any case. Raises InvalidValue for anything that is no texts: at once, or when
+    the piece comes.
     """
+    if isinstance(deltas, bytes | bytearray) or not isinstance(deltas, Iterable | AsyncIterable):
+        raise InvalidValue(f"deltas need to be texts, not {type(deltas).__name__}", path="deltas")
     start = {"type": "start"} if message_id is None else {"type": "start", "messageId": message_id}
     before = [start, {"type": "start-step"}, {"type": "text-start", "id": _ID}]
     finish = {"type": "finish", "finishReason": finish_reason}
@@ -45,6 +50,8 @@ def text_chunks(
 
 
 def _delta(piece: str) -> Chunk:
+    if not isinstance(piece, str):
+        raise InvalidValue(f"a piece needs to be a text, not {type(piece).__name__}", path="deltas")
     return {"type": "text-delta", "id": _ID, "delta": piece}
 
 

@@ -9,6 +9,7 @@ from cli_runs import ANSWER, answered, asking, database, jsonl, run
 
 from snapshotter import Database
 from snapshotter.errors import AccessDenied
+from streams import log
 
 
 def inputs(root: Path) -> int:
@@ -110,3 +111,12 @@ def test_who_may_write_and_not_look_sends_all_the_same(root: Path, monkeypatch: 
     monkeypatch.setattr(Database, "peek", peek)
     told = run("stop", root, "s", "nope")
     assert (told.code, "nobody looked" in told.err) == (0, True)
+
+
+def test_what_waits_is_edited_and_stopped_by_the_id_that_the_history_shows(root: Path) -> None:
+    nameless = {"kind": "message", "message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]}}
+    with database(root) as db:
+        log.append_input(db.store, db.sid("s"), lambda _number: nameless)
+    assert '"msg-in1"' in run("history", root, "s", "--json").out
+    assert run("edit", root, "s", "msg-in1", "hello").code == 0
+    assert run("stop", root, "s", "msg-in1").code == 0

@@ -11,6 +11,7 @@ from build import (
     boot,
     bot,
     call,
+    chain,
     chunk,
     cut_off,
     done,
@@ -317,3 +318,26 @@ def test_a_call_without_a_result_goes_before_a_refusal() -> None:
 def test_the_newest_attempt_is_named() -> None:
     seen = boot([say("u1")], [*HEL, start(1, [1], attempt=4, mode="retry")])
     assert seen["resume"] == resume("call_model", attempt=4)
+
+
+# -- a message that is owed under an id that another holds --------------------------------------------
+
+NAMESAKE = [say("u1"), say("u1", "other words")]
+ANSWERED = [start(1, [1]), begin(), *answer("yes"), done(1)]
+
+
+def test_it_can_be_stopped_by_the_id_that_it_is_to_bear() -> None:
+    seen = boot([*NAMESAKE, stop("msg-in2")], ANSWERED)
+    assert (seen["pending"], seen["spent"]) == ([], [2, 3])
+
+
+def test_it_can_be_edited_by_the_id_that_it_is_to_bear() -> None:
+    inputs = [*NAMESAKE, edit("msg-in2", "u3", "what I meant")]
+    assert owed(boot(inputs, ANSWERED)) == [([2, 3], "edit")]
+    messages = chain(inputs, [*ANSWERED, start(2, [2, 3]), begin(), *answer("so"), done(2)])
+    assert [m["id"] for m in messages if m["role"] == "user"] == ["u1", "u3"]
+
+
+def test_an_edit_of_its_own_id_means_the_message_that_holds_it() -> None:
+    seen = boot([*NAMESAKE, edit("u1", "u3", "what I meant")], ANSWERED)
+    assert owed(seen) == [([3], "edit"), ([2], "message")]
