@@ -109,7 +109,8 @@ class Checker(Lives):
         self.rotten: set[str] = set()
         self._damage = damage
         self._calm = calm
-        self._allowed = {*RETRYABLE, *allowed, *(DAMAGED if damage else ())}
+        # A reply that is cut to nothing reads as what a deletion leaves.
+        self._allowed = {*RETRYABLE, *allowed, *((*DAMAGED, "Missing") if damage else ())}
         self._interruptions = interruptions
         self._strict = strict
         self._processes = processes
