@@ -1,6 +1,7 @@
 """Whole sessions as version 1 stored them, in the middle of their lives: they boot to the same plan for ever,
 with their snapshot and without. `session` is from before snapshots said whose they are and had a checksum;
-for `session-2` the same snapshot is still written, to the byte. `session-3` has blocks and values."""
+for `session-2` the same snapshot is still written, to the byte. `session-3` has blocks and values. Of
+`session-4` messages were redacted under an id that was used three times, and a turn is merged."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from streams.records import Segment
 from streams.testing.clocks import FakeClock
 
 V1 = Path(__file__).parent / "v1"
-NAMES = ["session", "session-2", "session-3"]
+NAMES = ["session", "session-2", "session-3", "session-4"]
 
 
 def golden(name: str) -> dict[str, Any]:
