@@ -66,6 +66,7 @@ BEST = {
     "copied behind gc": ("gc-lists-copies-first",),
     "left below": ("below-a-fence-counts",),
     "owed": ("redacted-not-said",),
+    "sent again": ("redaction-not-announced",),
     "damage": (
         "chain-unchecked",
         "gap-is-history",

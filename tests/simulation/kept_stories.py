@@ -266,6 +266,22 @@ def owed(small: SmallWorld) -> None:
     small.client("reader", lambda db, name: (db.clock.sleep(300.0), small.look(db, name, SESSION)))
 
 
+def sent_again(small: SmallWorld) -> None:
+    """A message is redacted that was answered. Before the in log is told it is sent once more, and a worker
+    comes for that; then the redaction goes on."""
+    small.sleep = 600.0
+    small.doom["redactor", "put", "in/", 1] = "asleep"
+    talks(small, (0.0, "q1"))
+    keeps(small, "redactor", 100.0, "redact", token="q1", text="q1 say 2")
+
+    def send(db: Database, name: str) -> None:
+        db.clock.sleep(400.0)  # a sender looks for what it may have sent before, for two minutes
+        say(small, db, name, "q1")
+        small.deliver("q1", kind=Steady, redeliveries=0, name="w-again")
+
+    small.client("again", send)
+
+
 def _story(told: Callable[[SmallWorld], object], most: int = 0) -> Story:
     return Story(told.__name__.replace("_", " "), told, 0, most, most + 1, limit=300)
 
@@ -275,5 +291,6 @@ KEPT = [
     for told in (
         *(fast_clock, slow_gc, merged_meanwhile, sealed_again, trimmed, covered, newest_turn, deleted, swept),
         *(windowed, sealed_before, large, redacted, unseen, copied, copied_behind_gc, left_below, owed),
+        sent_again,
     )
 ]

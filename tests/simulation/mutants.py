@@ -515,6 +515,11 @@ KEEPING = [
         ),
     ),
     _mutant(
+        "redaction-not-announced",
+        "the in log does not say which inputs a redaction writes anew",
+        (redacting._take_over, "[_announce(bench, session, changes)] if changes.inputs else []", "[]"),
+    ),
+    _mutant(
         "copy-not-looked-at-again",
         "a checkpoint is written, and nobody looks whether the snapshot still names what it names",
         (copying.put_copy, " and is_named(document, bench.snapshot())", ""),
