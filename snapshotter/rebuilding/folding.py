@@ -20,8 +20,6 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from snapshotter import checkpoints, comparing, sameness
 from snapshotter.agreeing import InputGone, Stored
 from snapshotter.comparing import Side
@@ -41,7 +39,7 @@ from streams.packing import last_id
 from streams.places import split
 from streams.records import Cursor, Segment
 
-from .results import LISTED, Options, Result
+from .results import LISTED, Options, Result, told
 from .source import Document, Opened, Parcel, opened, parcels
 
 if TYPE_CHECKING:
@@ -54,7 +52,6 @@ Sink = Callable[[Side, Result], None]
 """Takes what is exported."""
 
 _ATTEMPTS = 3
-_LONGEST = 200  # characters of a value that a difference shows
 
 
 @dataclass(slots=True)
@@ -99,7 +96,7 @@ class Work:
         try:
             self._sid = self._db.sid(self.id)
             self._found = found = opened(self._store, self._sid)
-            if _left(found) is None:
+            if found.left is None:
                 self._rest = parcels(self._store, self._sid, found, None, self._end(found), self._leave)
                 # A session of one window is read whole: for one hop between threads, not three.
                 self._first = list(self._rest if found.is_short else islice(self._rest, 1))
@@ -144,7 +141,7 @@ class Work:
         if found is None or (error is not None and not isinstance(error, Gap | InputGone)):
             assert error is not None
             raise error
-        left = _left(found)
+        left = found.left
         if left is not None:
             return self._result(left, found, _Rebuilt(Fold()))
         try:
@@ -289,7 +286,7 @@ class Work:
         for difference in chain(chain.from_iterable(facts), sameness.differences(*nonces, "lastOutNonce")):
             rebuilt.different += 1
             if rebuilt.different <= LISTED:
-                rebuilt.differences.append(_told(difference))
+                rebuilt.differences.append(told(difference))
 
     def _check_ahead(self, found: Opened, rebuilt: _Rebuilt) -> None:
         """Raise Gap where the snapshot stands at a place that the out log has not."""
@@ -401,30 +398,3 @@ def _runs(segments: Sequence[Segment], target: int | None, *, alone: bool) -> It
             run.append(segment)
     if run:
         yield run
-
-
-def _left(found: Opened) -> str | None:
-    """Why a session is left as it is; None where it is not."""
-    document = found.document or {}
-    if document.get("deleted"):
-        return "deleted"
-    if document.get("hydrated"):
-        return "hydrated"
-    return "absent" if found.snapshot is None and not found.places and not found.newest else None
-
-
-def _told(difference: sameness.Difference) -> dict[str, Any]:
-    """A difference as JSON; what one of the two has not is left out."""
-    found = {"path": difference.path}
-    for name, value in (("rebuilt", difference.one), ("stored", difference.other)):
-        if value is not sameness.ABSENT:
-            found[name] = _short(value)
-    return found
-
-
-def _short(value: Any) -> str:
-    try:
-        text = orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # nests too deeply
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+import orjson
+
 from snapshotter.core.blocks import DEFAULT, Sizes
+from snapshotter.sameness import ABSENT, Difference
 
 Mode = Literal["compare", "write", "export"]
 Format = Literal["jsonl", "parquet"]
@@ -23,6 +26,7 @@ PROBLEMS = ("different", "failed", "absent")
 
 LISTED = 200
 """Differences of one session that are told one by one; the others are counted."""
+_LONGEST = 200  # characters of a value that a difference shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +167,20 @@ class Summary:
                 for r in self.problems
             ],
         }
+
+
+def told(difference: Difference) -> dict[str, Any]:
+    """A difference as JSON; what one of the two has not is left out."""
+    found = {"path": difference.path}
+    for name, value in (("rebuilt", difference.one), ("stored", difference.other)):
+        if value is not ABSENT:
+            found[name] = _short(value)
+    return found
+
+
+def _short(value: Any) -> str:
+    try:
+        text = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # nests too deeply
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -64,6 +64,16 @@ class Opened:
         """Whether its out log is read in one window."""
         return is_one(self.places)
 
+    @property
+    def left(self) -> str | None:
+        """Why the session is left as it is; None where it is not."""
+        document = self.document or {}
+        if document.get("deleted"):
+            return "deleted"
+        if document.get("hydrated"):
+            return "hydrated"
+        return "absent" if self.snapshot is None and not self.places and not self.newest else None
+
     def end(self, until_ms: int | None) -> int:
         """The first id of the newest segment that counts, 0 where none does."""
         for place in reversed(self.places):
