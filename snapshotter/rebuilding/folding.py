@@ -272,14 +272,14 @@ class Work:
     def _differ(self, found: Opened, rebuilt: _Rebuilt, document: Document, nonces: tuple[str, str]) -> None:
         """Note what differs between the fold and the stored snapshot. Raises Missing, Corrupt."""
         stored = comparing.restored(self._store, self._sid, document)
-        wanted = set(Stored(document, None).wants(found.newest, ()))
+        upto, applied = stored.fold.inputs.applied_upto, document.get("inApplied") or ()
         # The log names no copies, and the snapshot may count some as applied that the fold has not seen yet.
-        numbers = sorted(wanted.union(range(rebuilt.fold.inputs.last + 1, found.newest + 1)))
-        applied = set(filter(stored.fold.inputs.is_applied, numbers))
-        for record in read_inputs(self._store, self._sid, numbers, applied, self._leave):
-            if record["id"] in wanted:
+        unseen = range(rebuilt.fold.inputs.last + 1, upto + 1)
+        rest = range(upto + 1, found.newest + 1)
+        for numbers, spent in ((unseen, unseen), (rest, applied)):
+            for record in read_inputs(self._store, self._sid, numbers, spent, self._leave):
                 stored.fold.feed(record)
-            rebuilt.fold.feed(record)
+                rebuilt.fold.feed(record)
         ours = comparing.spilled(rebuilt.fold, self._spill)
         facts = (different for _, different in comparing.differences(ours, stored))
         rebuilt.different = 0

@@ -19,6 +19,7 @@ from snapshotter.rebuilding.working import rebuild_in
 from snapshotter.verify import verify
 from streams import keys
 from streams.buckets.memory import MemoryBucket
+from streams.codec import encode_segment
 from streams.errors import Unreachable
 from streams.testing.faults import Call, Fault, FaultyBucket
 
@@ -349,6 +350,16 @@ def test_copies_that_no_record_names_are_compared_too(place: Place, then: str) -
     result = one(place.db)
     assert (result.status, result.error) == ("same", "")
     assert one(place.db, Options("write")).status == "same"
+
+
+def test_an_input_far_above_the_others_is_a_gap_and_costs_one_window(place: Place) -> None:
+    turns(place.db, SID, 2)
+    far = 10**15
+    data = encode_segment("in", [{"id": far, "ts": 1, "kind": "stop"}], nonce="stray")
+    place.bucket.inner.put(keys.segment("in", SID, far), data)
+    result = one(place.db)
+    assert (result.status, result.error) == ("failed", "Gap")
+    assert result.requests < 2_000
 
 
 def test_many_differences_are_counted_and_some_listed(place: Place) -> None:
