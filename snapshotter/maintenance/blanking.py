@@ -136,12 +136,6 @@ class Blanker:
             return marked(kept, self.firsts[number])
         return record
 
-    def spent(self, record: Record) -> Record:
-        """A record that stands below the in log's beginning, and is read by nobody."""
-        message = record.get("message")
-        its = isinstance(message, dict) and message.get("id") == self.message_id
-        return marked(blank_input(record), record["id"]) if its else record
-
     def out(self, record: Record) -> Record:
         """A record of the out log."""
         chunk = record.get("chunk")

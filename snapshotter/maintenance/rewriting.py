@@ -7,7 +7,7 @@ before it in its turn, the oldest first, and each gets another ETag by a field o
 afterwards finds it young, and leaves it alone (`compacting`).
 
 What is dead (below a log's beginning, or at ids that another segment holds) may hold anything of anybody, and
-is read by none: its records become heartbeats.
+is read by none: its records become some that say nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from snapshotter import values
 from snapshotter.checkpoints import bases, leftovers, spent_inputs
 from snapshotter.core.calls import Message
-from snapshotter.core.controls import control_of, mended
+from snapshotter.core.controls import mended
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import REDACTION, InputLog
 from snapshotter.core.redacted import blank_input, marked
@@ -49,12 +49,11 @@ class Read:
 
 @dataclass(slots=True)
 class Logs:
-    """The live segments of both logs, oldest first, and the dead ones: of the out log, and of the in log."""
+    """The live segments of both logs, oldest first, and the dead ones."""
 
     inputs: list[Read]
     outs: list[Read]
     dead: list[Read]
-    spent: list[Read]
 
     def fold(self) -> Fold:
         """One that stands before them."""
@@ -116,7 +115,7 @@ def read_logs(bench: Bench) -> Logs:
     """Out first: it names no input then that came after the in log was read."""
     outs, dead = _read(bench, "out")
     inputs, spent = _read(bench, "in")
-    return Logs(inputs, outs, dead, spent)
+    return Logs(inputs, outs, dead + spent)
 
 
 def without(bench: Bench, message_id: str, own: Own) -> Changes:
@@ -135,8 +134,6 @@ def without(bench: Bench, message_id: str, own: Own) -> Changes:
     # Copies first: for as long as its first is as it was sent everybody knows one.
     found.segments += [(read, records) for read, records in reversed(inputs) if records is not None]
     found.segments += _with_those_before(outs)
-    spent = [(read, _changed(read, [blanker.spent(r) for r in read.records])) for read in logs.spent]
-    found.segments += [(read, records) for read, records in spent if records is not None]
     found.segments += _hollowed(logs.dead)
     return found
 
@@ -164,11 +161,11 @@ def _read(bench: Bench, which: Log) -> tuple[list[Read], list[Read]]:
         segment = decode_segment(blob.data, key=place.key)
         if segment is None:
             continue
-        is_dead = number < begins or (live and segment.header.first <= live[-1].segment.header.last)
-        records = segment.records
-        if which == "in" or not is_dead:
-            records = values.fill(bench.store, bench.sid, records, leave=values.UNREADABLE)
-        (dead if is_dead else live).append(Read(place, blob, segment, records))
+        if number < begins or (live and segment.header.first <= live[-1].segment.header.last):
+            dead.append(Read(place, blob, segment, segment.records))
+        else:
+            filled = values.fill(bench.store, bench.sid, segment.records, leave=values.UNREADABLE)
+            live.append(Read(place, blob, segment, filled))
     return live, dead
 
 
@@ -199,9 +196,10 @@ def _with_those_before(
 
 
 def _hollowed(dead: Iterable[Read]) -> Iterator[tuple[Read, list[Record]]]:
-    """The dead segments that hold more than heartbeats, with nothing else."""
+    """The dead segments that hold more than records which say nothing, with nothing else."""
     for read in dead:
         header = read.segment.header
-        if any(control_of(record).get("control") != "heartbeat" for record in read.records):
+        nothing = {"control": "heartbeat"} if header.log == "out" else {"kind": REDACTION, "inputs": []}
+        if any(record.get(name) != nothing[name] for record in read.records for name in nothing):
             ids, ts = range(header.first, header.last + 1), mended(read.records[0])[0].get("ts", 0)
-            yield read, [{"id": n, "ts": ts, "control": "heartbeat"} for n in ids]
+            yield read, [{"id": n, "ts": ts, **nothing} for n in ids]

@@ -110,8 +110,9 @@ def test_a_compaction_that_slept_while_the_log_became_another_reads_it_again(num
     check(place)
 
 
+@pytest.mark.parametrize("message_id", ["late", "u1"])
 @pytest.mark.parametrize("large", [False, True])
-def test_an_input_that_lands_in_a_place_that_a_trim_freed(large: bool) -> None:
+def test_an_input_that_lands_in_a_place_that_a_trim_freed(message_id: str, large: bool) -> None:
     """Its sender slept, and was acknowledged for another place."""
     place = Place(sizes=TINY)
     session_of(place, 3)
@@ -124,13 +125,13 @@ def test_an_input_that_lands_in_a_place_that_a_trim_freed(large: bool) -> None:
         place.clock.advance(24 * HOURS)
         trim(place.db, SID, keep=Keep(turns=1))
 
-    receipt = interrupted(place, "put", "in/", 1, sleep).send(SID, user("late", late))
+    receipt = interrupted(place, "put", "in/", 1, sleep).send(SID, user(message_id, late))
     assert names(place.stored("in/")) == [4, 7, 8]
     assert receipt.id == 8
     check(place)
     assert [r.status for r in rebuild_in(fresh(place), Options(), [SID])] == ["same"]
     place.answer()
-    redact(place.db, SID, "late")
+    redact(place.db, SID, "late" if message_id == "late" else "msg-in8")
     assert not [key for key, data in place.stored("").items() if b"LATE" in data]
     check(place)
     place.clock.advance(24 * HOURS)
