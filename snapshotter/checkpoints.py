@@ -83,9 +83,10 @@ def leftovers(
 
 
 def spent_inputs(store: Store, sid: str, places: Sequence[Place]) -> int:
-    """How many of these segments of the in log (oldest first, none of them empty) count for nothing: behind
-    them is a hole, and a checkpoint, or a deletion, has everything below its end. A sender that slept has put
-    them into places that a trim had freed, and knows that it was not heard. Raises as `bases`."""
+    """Of a session whose out log was shortened: how many of these segments of the in log (oldest first, none
+    of them empty) count for nothing. Behind them is a hole, and a checkpoint, or a deletion, has everything
+    below its end: a sender that slept has put them into places that a trim had freed, and knows that it was
+    not heard. Raises as `bases`."""
     pairs = enumerate(pairwise(places), 1)
     holes = [(number, behind.first) for number, (place, behind) in pairs if behind.first != place.first + 1]
     told = bases(store, sid, 0, hydrated=True) if holes else ()

@@ -241,7 +241,8 @@ class Scribe(Found):
     def redact(self, inputs: list[int], op: str | None = None, **fields: Any) -> None:
         """Redact the messages that these inputs bring (`core.redacted`), and edit the history with it, as
         `edit_history` does: durable at once, together."""
-        said: list[dict[str, Any]] = [{"control": "history", "op": "redact", "inputs": inputs}]
+        applied = [number for number in inputs if self.fold.inputs.is_applied(number)]
+        said = [{"control": "history", "op": "redact", "inputs": inputs, "applied": applied}]
         if op is not None:
             said.append(self.reaching(lambda: history_record(self.id, self.fold, op, **fields)))
         self._edit(said)

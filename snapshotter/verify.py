@@ -132,6 +132,7 @@ class _Check:
             self._problem("absent", "there is no such session: no snapshot, no log")
             return verdict
         if out and out[0].first > 1:
+            incoming = incoming[self._try(partial(spent_inputs, self._store, self._sid, incoming)) or 0 :]
             self._tombstone = self._try(partial(_deletion_at, self._store, self._sid, out[0]))
             if self._tombstone is None and cursor_of(self._cursors) < out[0].first - 1:
                 self._base = self._try(partial(_checkpoint_above, self._store, self._sid, out[0].first - 1))
@@ -235,8 +236,7 @@ class _Check:
         """The whole in log; where its beginning was trimmed, or deleted, what is left of it."""
         known = int((self._base or self._cursors).get("lastInEventId") or 0)
         begins = expect = int((self._tombstone or {}).get("lastInEventId") or 0) + 1
-        spent = self._try(partial(spent_inputs, self._store, self._sid, places)) or 0
-        for segment in self._segments("in", places[spent:]):
+        for segment in self._segments("in", places):
             first = segment.header.first
             if first > expect and not any(expect <= broken < first for broken in self._broken["in"]):
                 if expect == begins and first - 1 <= known:

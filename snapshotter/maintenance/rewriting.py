@@ -113,8 +113,11 @@ class Changes:
 
 def read_logs(bench: Bench) -> Logs:
     """Out first: it names no input then that came after the in log was read."""
-    outs, dead = _read(bench, "out")
-    inputs, spent = _read(bench, "in")
+    places = _places(bench, "out")
+    outs, dead = _read(bench, places, leftovers(bench.store, bench.sid, places))
+    places = _places(bench, "in")
+    shortened = bool(outs) and outs[0].segment.header.first > 1
+    inputs, spent = _read(bench, places, spent_inputs(bench.store, bench.sid, places) if shortened else 0)
     return Logs(inputs, outs, dead + spent)
 
 
@@ -142,7 +145,7 @@ def bereft(bench: Bench, held: dict[str, Message]) -> Changes:
     """The inputs that name one of these values, each of which is emptied by now and held this message: who
     sent them had stored the value before, and named it since."""
     found = Changes()
-    for read in _read(bench, "in")[0]:
+    for read in _read(bench, _places(bench, "in"))[0]:
         record = read.records[0]
         ref: Any = record.get("ref")
         message = held.get(ref["key"]) if is_ref(ref) else None
@@ -151,10 +154,13 @@ def bereft(bench: Bench, held: dict[str, Message]) -> Changes:
     return found
 
 
-def _read(bench: Bench, which: Log) -> tuple[list[Read], list[Read]]:
-    """The live segments of a log and the dead ones."""
-    places = [place for place in bench.places(which)[0] if place.size]
-    begins = (leftovers if which == "out" else spent_inputs)(bench.store, bench.sid, places)
+def _places(bench: Bench, which: Log) -> list[Place]:
+    """The segments of a log that hold something, oldest first."""
+    return [place for place in bench.places(which)[0] if place.size]
+
+
+def _read(bench: Bench, places: list[Place], begins: int = 0) -> tuple[list[Read], list[Read]]:
+    """The live segments of a log and the dead ones; so many of the oldest are."""
     live: list[Read] = []
     dead: list[Read] = []
     for number, (place, blob) in enumerate(bench.read(places)):

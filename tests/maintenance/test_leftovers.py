@@ -146,3 +146,12 @@ def test_a_hole_in_the_in_log_that_no_checkpoint_accounts_for_is_a_gap() -> None
     session_of(place, 3)
     place.bucket.inner.delete(keys.segment("in", SID, 2))
     assert [problem.code for problem in verify(place.db, SID).problems] == ["gap"]
+
+
+def test_a_hole_in_the_in_log_is_a_gap_where_nothing_was_trimmed_though_there_is_a_checkpoint() -> None:
+    place = Place()
+    session_of(place, 5)
+    redact(place.db, SID, "u5")
+    assert place.stored("checkpoints/")
+    place.bucket.inner.delete(keys.segment("in", SID, 3))
+    assert [problem.code for problem in verify(place.db, SID).problems] == ["gap"]

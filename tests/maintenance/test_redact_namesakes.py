@@ -9,13 +9,15 @@ from contextlib import suppress
 from typing import Literal
 
 import pytest
-from chat_samples import SID, Place, ask, call, user, write_all
+from chat_samples import AT_ONCE, SID, Place, ask, call, user, write_all
 from test_redact_beside import copies, left
-from upkeep import check, fresh, interrupted, killed_at, picture
+from upkeep import HOURS, check, fresh, interrupted, killed_at, names, picture
 
-from snapshotter import Closed, Conflict, Refused
-from snapshotter.maintenance import redact
+from snapshotter import Closed, Conflict, Database, Refused
+from snapshotter.maintenance import Keep, redact, trim
 from streams import keys
+from streams.buckets.memory import MemoryBucket
+from streams.testing.faults import Call, FaultyBucket
 
 FIRST, OTHER, EDITED = "the first words", "the other words", "what was meant"
 
@@ -153,3 +155,37 @@ def test_whatever_happened_the_law_holds(seed: int) -> None:
         place = after(*acts)
         check(place)
         assert picture(place) == from_the_logs(place), acts
+
+
+@pytest.mark.parametrize("before", ["a redaction", "a trim"])
+def test_a_copy_whose_first_was_trimmed_away_is_never_answered(before: str) -> None:
+    """Also by who has read an older snapshot, which knows the first's key, and the log behind it."""
+    place = Place()
+    for number in (1, 2, 3):
+        place.send(f"u{number}")
+        place.answer()
+    place.clock.advance(24 * HOURS)
+    trim(place.db, SID, keep=Keep(turns=2))
+    assert names(place.stored("in/"))[0] == 2
+    happened: list[str] = []
+
+    def meanwhile(asked: Call, when: str) -> None:
+        if when == "before" or not asked.key.startswith("sessions/") or happened:
+            return
+        happened.append(asked.key)
+        place.clock.advance(180)
+        place.send("u1")
+        if before == "a trim":
+            place.send("u4")
+            place.answer()
+            place.clock.advance(24 * HOURS)
+            trim(fresh(place), SID, keep=Keep(turns=2))
+        else:
+            redact(fresh(place), SID, "u2")
+        redact(fresh(place), SID, "u1")
+
+    bucket = FaultyBucket(MemoryBucket(place.clock, space=place.space), clock=place.clock, hook=meanwhile)
+    with Database(bucket, place.clock, recovery=AT_ONCE).boot(SID) as booted:
+        assert happened
+        assert [item.ids for item in booted.pending] == []
+    check(place)

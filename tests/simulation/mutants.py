@@ -510,7 +510,7 @@ KEEPING = [
         "the log does not say of a message that is owed that it is redacted",
         (
             edits.edit_history,
-            'fold.inputs.redact(number for number in record.get("inputs", ()) if type(number) is int)',
+            'fold.inputs.redact(_ids(record.get("inputs")))',
             "pass",
         ),
     ),
