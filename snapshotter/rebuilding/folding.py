@@ -25,7 +25,6 @@ from snapshotter.agreeing import InputGone, Stored
 from snapshotter.comparing import Side
 from snapshotter.core.fold import Fold
 from snapshotter.core.inputs import InputLog
-from snapshotter.incoming import read_inputs
 from snapshotter.keeping import fill
 from snapshotter.longsealing import seal_ahead
 from snapshotter.sealing import Checkpoint
@@ -40,7 +39,7 @@ from streams.places import split
 from streams.records import Cursor, Segment
 
 from .results import LISTED, Options, Result, told
-from .source import Document, Opened, Parcel, opened, parcels
+from .source import Document, Opened, Parcel, opened, parcels, read_in_turn
 
 if TYPE_CHECKING:
     from snapshotter.database import Database
@@ -277,7 +276,7 @@ class Work:
         unseen = range(rebuilt.fold.inputs.last + 1, upto + 1)
         rest = range(upto + 1, found.newest + 1)
         for numbers, spent in ((unseen, unseen), (rest, applied)):
-            for record in read_inputs(self._store, self._sid, numbers, spent, self._leave):
+            for record in read_in_turn(self._store, self._sid, numbers, spent, self._leave):
                 stored.fold.feed(record)
                 rebuilt.fold.feed(record)
         ours = comparing.spilled(rebuilt.fold, self._spill)

@@ -17,7 +17,7 @@ that may see a session some turns short, at a place where it has stood all the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -134,6 +134,15 @@ def parcels(
         yield Parcel(read_inputs(store, sid, wanted.upto(named), applied, leave), segments)
     while due := list(islice(wanted.upto(found.newest), _INPUTS)):
         yield Parcel(read_inputs(store, sid, due, applied, leave), [])
+
+
+def read_in_turn(
+    store: Store, sid: str, numbers: Iterable[int], applied: Collection[int], leave: values.Leave
+) -> Iterator[Record]:
+    """As `read_inputs`, of which some are held at a time."""
+    rest = iter(numbers)
+    while due := list(islice(rest, _INPUTS)):
+        yield from read_inputs(store, sid, due, applied, leave)
 
 
 class _Wanted:
