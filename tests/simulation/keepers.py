@@ -22,6 +22,7 @@ from streams.testing.simulation import World
 
 KINDS = ("upkeep", "compact", "trim", "gc", "delete", "create", "fork", "redact", "export", "rebuild")
 RULES = Rules(minimum_age=3600.0)
+_FENCE = b'"control":"session-deleted"'
 Tell = Callable[..., None]
 
 
@@ -79,31 +80,41 @@ class Keeper:
 
     def _delete(self, session: str, _: Deed) -> None:
         """Delete; whoever wants it back creates it."""
-        since, before = self._now(), self._out(session)
+        since, before, grave = self._now(), self._out(session), self._grave(session)
         self._tell("deleting", session=session)
         try:
             delete(self._db, session, rules=RULES)
         except Refused:  # there is no such session
             self._tell("spared", session=session)
             return
-        self._tell("deleted", session=session, since=since, remains=self._below_fence(session, before))
+        remains = self._below_fence(session, before, grave)
+        self._tell("deleted", session=session, since=since, remains=remains)
 
     def _out(self, session: str) -> list[str]:
         """The keys of the out log, newest first."""
         return sorted(key for key in self._store.objects() if key.startswith(f"out/{session}/"))
 
-    def _below_fence(self, session: str, before: list[str]) -> list[str]:
+    def _grave(self, session: str) -> str:
+        """The segment by which the session is deleted now; "" where it is not."""
+        stored = self._store.objects()
+        told = [
+            key for key in self._out(session) if b'"why":"create"' in stored[key] or _FENCE in stored[key]
+        ]
+        return told[0] if told and _FENCE in stored[told[0]] else ""
+
+    def _below_fence(self, session: str, before: list[str], grave: str) -> list[str]:
         """What a deletion should have emptied: out segments below its fence, but the empty ones. `before`:
-        those that stood there when it began. Its fence is the first that came since (a create that brings it
-        to its end may have written another), else the newest. A segment that came since, below the newest of
-        those, is what a sleeper left in a place that a trim or gc had freed: nobody reads it, and gc takes it
-        away."""
+        those that stood there when it began. Its fence is the one that stood there then (`grave`), else the
+        first that came since (a create that brings it to its end may have written another), else the newest.
+        A segment that came since, below the newest of those, is what a sleeper left in a place that a trim or
+        gc had freed: nobody reads it, and gc takes it away."""
         stored, out = self._store.objects(), self._out(session)
-        fences = [at for at, key in enumerate(out) if b'"control":"session-deleted"' in stored[key]]
+        fences = [at for at, key in enumerate(out) if _FENCE in stored[key]]
         trimmed = any(data and key.startswith(f"checkpoints/{session}/") for key, data in stored.items())
         if not fences:  # opened again meanwhile, it may have been trimmed above it
             return [] if trimmed else ["no fence"]
         own = max([at for at in fences if out[at] not in before], default=fences[0])
+        own = out.index(grave) if grave in out else own
         freed = [key for key in out if key not in before and before and key > before[0]]
         return [key for key in out[own + 1 :] if stored[key] and key not in freed]
 
