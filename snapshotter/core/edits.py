@@ -313,8 +313,9 @@ def edit_history(fold: Fold, record: Record) -> None:
     of the open turn is skipped."""
     op, named = record.get("op"), record.get("messageId")
     if op == "redact":
-        fold.inputs.redact(_ids(record.get("inputs")))
-        fold.inputs.apply(_ids(record.get("applied")))  # a copy whose first is not known any more
+        named = _ids(record.get("inputs"))
+        fold.inputs.redact(named)
+        fold.inputs.apply(named & _ids(record.get("applied")))  # a copy whose first is not known any more
         return
     if op == "put" and "message" in record:
         named = record["message"].get("id")
@@ -326,8 +327,8 @@ def edit_history(fold: Fold, record: Record) -> None:
             fold.note("unknown-history-op", f"history {op!r} of {named!r} has nothing to act on; skipped")
 
 
-def _ids(told: Any) -> list[int]:
-    return [number for number in told if type(number) is int] if type(told) is list else []
+def _ids(told: Any) -> set[int]:
+    return {number for number in told if type(number) is int} if type(told) is list else set()
 
 
 @contextmanager

@@ -391,6 +391,13 @@ def test_what_a_redaction_names_may_be_anything() -> None:
         assert owed(seen)[0] == ([1], "message")
 
 
+def test_a_redaction_says_which_of_its_inputs_are_applied_and_of_no_other() -> None:
+    told = {**redacted(1, 2, 3), "applied": [2, 4, 9, "1", None]}
+    seen = boot([say("u1"), say("u2"), announced((1, 1), (2, 2)), say("u4")], [told])
+    assert owed(seen) == [([1], "message"), ([4], "message")]
+    assert owed(boot([say("u1")], [{**redacted(1), "applied": 1}])) == [([1], "message")]
+
+
 def test_what_was_applied_is_not_redacted_by_an_input() -> None:
     seen = boot([say("u1"), say("u2")], [applied(1), redacted(1)])
     assert seen["messages"] == [say("u1")["message"]]

@@ -510,7 +510,7 @@ KEEPING = [
         "the log does not say of a message that is owed that it is redacted",
         (
             edits.edit_history,
-            'fold.inputs.redact(_ids(record.get("inputs")))',
+            "fold.inputs.redact(named)",
             "pass",
         ),
     ),
